@@ -25,7 +25,7 @@ def main() -> None:
     known = questions()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Ingot, mostly beside other engines. benchmarks/README.md says how long each takes.",
+        description="Measure Ingot, mostly compared with other engines. benchmarks/README.md lists the durations.",
         epilog="questions:\n" + "\n".join(f"  {name:<17}{question}" for name, question in known.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

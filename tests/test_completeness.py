@@ -1,4 +1,4 @@
-"""The stage tables joined: every op against importers, kernels and expansions, beside a list of the known gaps.
+"""The stage tables joined: every op against importers, kernels and expansions, and a list of the known gaps.
 
 A hole that is not listed fails, and so does a listed one that has been filled.
 """

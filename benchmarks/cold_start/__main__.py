@@ -78,8 +78,8 @@ def main() -> None:
     if "onnxruntime" not in asked.engines:
         parser.error("--engines: ratios and goals are to onnxruntime, which is not named")
     starts = [name for name in STARTS if name.partition(",")[0] in asked.engines]
-    with tempfile.TemporaryDirectory() as made:
-        text = cold_table(asked.folder or Path(made), starts, asked.rounds, asked.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        text = cold_table(asked.folder or Path(folder), starts, asked.rounds, asked.threads)
     page.publish(__package__, asked, "Cold start", asked.engines, text)
 
 

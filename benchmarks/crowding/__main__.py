@@ -1,4 +1,4 @@
-"""Measure each workload at several numbers of threads, alone and beside a busy process."""
+"""Measure each workload at several numbers of threads, alone and with a busy neighbour process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seconds(workers: dict[int, Worker], runs: dict[int, int]) -> dict[int, float
     rounds: dict[int, list[float]] = {threads: [] for threads in workers}
     for _ in range(ROUNDS):
         for threads, worker in workers.items():
-            rounds[threads].append(worker.told(run=runs[threads])["seconds"])
+            rounds[threads].append(worker.request(run=runs[threads])["seconds"])
     return {threads: statistics.median(times) for threads, times in rounds.items()}
 
 
@@ -60,14 +60,14 @@ def crowding(only: str) -> tuple[str, bool]:
                 worker.send(build=name)
             for worker in workers.values():
                 worker.expect(worker.answer())
-            runs = {t: worker.told(calibrate=BATCH_SECONDS)["runs"] for t, worker in workers.items()}
+            runs = {t: worker.request(calibrate=BATCH_SECONDS)["runs"] for t, worker in workers.items()}
             alone = seconds(workers, runs)
             with neighbour():
-                beside = seconds(workers, runs)
+                crowded = seconds(workers, runs)
             for what, times, slow, quick, limit in (
                 (f"{2 * cores} threads / {cores} threads", alone, 2 * cores, cores, LIMIT),
-                (f"busy neighbour: {cores} threads / 1 thread", beside, cores, 1, NEIGHBOUR_LIMIT),
-                (f"busy neighbour: {2 * cores} threads / {cores} threads", beside, 2 * cores, cores, LIMIT),
+                (f"busy neighbour: {cores} threads / 1 thread", crowded, cores, 1, NEIGHBOUR_LIMIT),
+                (f"busy neighbour: {2 * cores} threads / {cores} threads", crowded, 2 * cores, cores, LIMIT),
             ):
                 ratio = times[slow] / times[quick]
                 holds &= ratio <= limit

@@ -28,7 +28,7 @@ HEAD = ("workload", "precision", "session us", "C us", "C / session, minima", "m
 
 
 @dataclass(frozen=True)
-class Beside:
+class Comparison:
     """Seconds of a run, a number for each round, of a session and of its C; whether their bits are the same."""
 
     name: str
@@ -50,46 +50,50 @@ class Beside:
         return [self.name, self.precision, *cells, bits, verdict(self.minima <= MOST)]
 
 
-def workload(name: str, precision: str, rounds: int, threads: int) -> Beside:
+def workload(name: str, precision: str, rounds: int, threads: int) -> Comparison:
     """A workload of the other benchmarks."""
     times: dict[str, list[float]] = {"native": [], "emitted": []}
     with tempfile.TemporaryDirectory() as folder:
         workers = {each: Worker(each, Path(folder), threads, PROGRAM, precision) for each in times}
         try:
-            same = all(worker.told(build=name)["same"] for worker in workers.values())
-            runs = {each: worker.told(calibrate=BATCH_SECONDS)["runs"] for each, worker in workers.items()}
+            same = all(worker.request(build=name)["same"] for worker in workers.values())
+            runs = {each: worker.request(calibrate=BATCH_SECONDS)["runs"] for each, worker in workers.items()}
             for number in range(rounds):
                 for each in sorted(times, reverse=bool(number % 2)):
-                    times[each].append(workers[each].told(run=runs[each])["seconds"])
+                    times[each].append(workers[each].request(run=runs[each])["seconds"])
         finally:
             for worker in workers.values():
                 worker.close()
-    return Beside(name, precision, times["native"], times["emitted"], same)
+    return Comparison(name, precision, times["native"], times["emitted"], same)
 
 
-def language_model(precision: str, rounds: int, threads: int, folder: Path) -> Iterator[Beside]:
+def language_model(precision: str, rounds: int, threads: int, folder: Path) -> Iterator[Comparison]:
     """The model of benchmarks/llm: a prompt's token, and a token after it. Bits: logits, and greedy tokens."""
     written(folder, precision, [])
     workers = {each: Worker(each, folder, threads, LLM_PROGRAM) for each in ("ingot", "emitted")}
     try:
         for worker in workers.values():
-            worker.told(load=precision)
-        said = [[worker.told(logits=LOGITS_PROMPT), worker.told(greedy=GREEDY_TOKENS)] for worker in workers.values()]
+            worker.request(load=precision)
+        outputs = [
+            [worker.request(logits=LOGITS_PROMPT), worker.request(greedy=GREEDY_TOKENS)] for worker in workers.values()
+        ]
         times: dict[str, dict[str, list[float]]] = {}
         for number in range(rounds):
             for each in sorted(workers, reverse=bool(number % 2)):
-                asked = {f"prefill {n}": workers[each].told(prefill=n, seed=number) / n for n in PREFILLS}
-                asked["decode"] = workers[each].told(decode=DECODE_TOKENS, seed=number)
+                asked = {f"prefill {n}": workers[each].request(prefill=n, seed=number) / n for n in PREFILLS}
+                asked["decode"] = workers[each].request(decode=DECODE_TOKENS, seed=number)
                 for name, seconds in asked.items():
                     times.setdefault(name, {}).setdefault(each, []).append(seconds)
     finally:
         for worker in workers.values():
             worker.close()
     for name, found in times.items():
-        yield Beside(f"language model, {name}", precision, found["ingot"], found["emitted"], said[0] == said[1])
+        yield Comparison(
+            f"language model, {name}", precision, found["ingot"], found["emitted"], outputs[0] == outputs[1]
+        )
 
 
-def measured(only: str, rounds: int, threads: int, folder: Path) -> Iterator[Beside]:
+def measured(only: str, rounds: int, threads: int, folder: Path) -> Iterator[Comparison]:
     """All that a pattern matches, one after the other."""
     each = [(name, "f32") for name in WORKLOADS]
     each += [(name, precision) for precision in ("bf16", "int8") for name in QUANTIZED]
@@ -114,7 +118,7 @@ def main() -> None:
     words = f"Of the language model there are at most {LLM_ROUNDS} rounds. The most is {worst.minima:.3f}, of "
     words += f"{worst.name} in {worst.precision}."
     table = report.table(HEAD, [each.row() for each in found])
-    page.publish(__package__, asked, "Emitted C beside native", ["ingot", "eager"], words, table)
+    page.publish(__package__, asked, "Emitted C compared with native", ["ingot", "eager"], words, table)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Emitted(Greedy):
             c = Path(where)
             emit_language_model(hf, c, context=2 * CHUNK, precision=precision, threads=threads)
             self.model = library(c)
-            self.state, self.held = begun(self.model, c, threads)
+            self.state, self.buffers = begun(self.model, c, threads)
             sizes = sizes_of((c / "model.h").read_text())
         self.rows = sizes["PREFILL_ROWS"]
         self.ids, self.take = np.zeros(self.rows, np.int32), np.zeros(1, np.int32)

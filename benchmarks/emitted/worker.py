@@ -1,6 +1,6 @@
 """A session, or the C that it was emitted as, in a process of its own: engines `native` and `emitted`.
 
-It answers as `benchmarks.harness.serve` says.
+It follows the protocol of `benchmarks.harness.serve`.
 
 The session is built first: it leaves inputs, outputs and C in the folder. What it times is a run on bound arrays; of C,
 a call of the model's function through ctypes.
@@ -46,7 +46,7 @@ def emitted(folder: Path, threads: int) -> tuple[Callable[[], object], bool]:
     expected = [arrays[name] for name in layout["outputs"].values()]
     outputs = [np.zeros_like(array) for array in expected]
     model = library(folder / "c")
-    state, held = begun(model, folder / "c", threads)
+    state, buffers = begun(model, folder / "c", threads)
     rows = [(ctypes.c_void_p * len(each))(*(array.ctypes.data for array in each)) for each in (inputs, outputs)]
 
     def call() -> None:
@@ -55,7 +55,7 @@ def emitted(folder: Path, threads: int) -> tuple[Callable[[], object], bool]:
 
     call()
     same = all(got.tobytes() == wanted.tobytes() for got, wanted in zip(outputs, expected, strict=True))
-    call.held = (inputs, outputs, held)  # type: ignore[attr-defined]
+    call.keeps_alive = (inputs, outputs, buffers)  # type: ignore[attr-defined]
     return call, same
 
 

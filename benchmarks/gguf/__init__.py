@@ -12,6 +12,6 @@ both must draw the first: then tokens must be equal. The bound of a prompt is th
 the other prompts; steps within it are near-ties, and counted. An engine that computes something else would widen its
 own bound: so Ingot's logits may not be further from float64, in the mean, than what it rounds moves logits of float64
 after any prompt, unless llama.cpp's are; and in f32, where it rounds nothing, not further than those of llama.cpp on
-the same file decoded to F32, which rounds the cache. Tokens of a random model say little, and only its logits must
+the same file decoded to F32, which rounds the cache. Tokens of a random model prove little, and only its logits must
 agree. Ends with 1 where an id or a token differs.
 """

@@ -74,7 +74,7 @@ class LlamaCpp:
         return llama_cpp.llama_init_from_model(self.model, context)
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text, with what stands before it; control tokens in it are text."""
+        """The ids of a text, after the begin token; control tokens in the text are text."""
         content = text.encode()
         found = (llama_cpp.llama_token * (2 * len(content) + 8))()
         count = llama_cpp.llama_tokenize(self.vocabulary, content, len(content), found, len(found), True, False)
@@ -84,12 +84,12 @@ class LlamaCpp:
         """The ids that follow, those given or the most probable ones, and the logits before each."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), False)
         fed, drawn, rows = ids, [], []
-        for place in range(TOKENS):
+        for position in range(TOKENS):
             batch = (llama_cpp.llama_token * len(fed))(*fed)
             assert not llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(batch, len(fed)))
             logits = llama_cpp.llama_get_logits_ith(self.context, -1)
             rows.append(np.ctypeslib.as_array(logits, (self.size,)).copy())
-            fed = [int(rows[-1].argmax()) if tokens is None else tokens[place]]
+            fed = [int(rows[-1].argmax()) if tokens is None else tokens[position]]
             drawn += fed
         return drawn, np.stack(rows)
 
@@ -138,14 +138,14 @@ def differing_ids(path: Path, texts: list[str]) -> int:
 
 
 def decoded_weights(source: Path, path: Path) -> dict[str, np.ndarray]:
-    """The weights of a file as gguf-py decodes them, by the names of the folder that it was made of."""
+    """The weights of a file as gguf-py decodes them, by the tensor names of the source folder."""
     config, stored = json.loads((source / "config.json").read_text()), {t.name: t for t in GGUFReader(path).tensors}
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     found = {}
     for name, tensor in read_tensors(source).items():
         each = stored[gguf_name(name, config["model_type"])]
         data = dequantize(each.data, each.tensor_type).reshape(tensor.shape)
-        if count := heads.get(name.split(".")[-2]):  # rows lie in the order that llama.cpp turns them in
+        if count := heads.get(name.split(".")[-2]):  # rows are in the order of llama.cpp's rotation
             data = data.reshape(count, -1, 2, data.shape[1]).swapaxes(1, 2).reshape(tensor.shape)
         found[name] = data
     return found

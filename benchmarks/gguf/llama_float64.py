@@ -62,7 +62,7 @@ def _attention(
 
 
 def _rotated(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """x [heads, rows, width]: pairs half a width apart, rotated."""
+    """x [heads, rows, width]: rotate pairs at a distance of half a width."""
     first, second = np.split(x, 2, -1)
     cos, sin = np.cos(angles), np.sin(angles)
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)

@@ -2,5 +2,5 @@
 
 Of the bandwidth of a copy, of the best product of f32 and of the peak of multiply-adds, which shaders reach at best on
 the adapter; INGOT_WGPU_ADAPTER names one where there are several. The model is that of `benchmarks/llm` in bf16. On an
-adapter that is no GPU a small model is measured: that this program works is all that the shares then say.
+adapter that is no GPU a small model is measured: the shares then show only that this program works.
 """

@@ -134,16 +134,16 @@ def main() -> None:
     operations = sizes.groups * _LANES * _TURNS * _CHAINS * 4 * 2
     peak = operations / seconds(device, _PEAK, 16 * _LANES * sizes.groups, sizes.groups)
     product = max(matmul_rate(side) for side in sizes.squares)
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as temporary:
         folder = sizes.folder
         if folder is None:
-            model.write(Path(made), "bf16")
-            folder, _ = model.paths(Path(made), "bf16")
+            model.write(Path(temporary), "bf16")
+            folder, _ = model.paths(Path(temporary), "bf16")
         llm = LLM(folder, executor="webgpu", sequences=1, context=2 * sizes.prompt)
         prefill, decode = model_seconds(llm, sizes)
     read = llm.memory.weights
     if sizes.folder is None:
-        read = model.streamed_bytes(Path(made), "bf16")
+        read = model.streamed_bytes(Path(temporary), "bf16")
     numbers = read / 2  # of bf16
     shares = (
         ("a product of f32, of the peak", product / peak, MATMUL_GOAL),

@@ -28,7 +28,7 @@ def options(
         description=about(package),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--write", action="store_true", help="write the page to results.md beside the question, too")
+    parser.add_argument("--write", action="store_true", help="also write results.md in the folder of the question")
     if only:
         parser.add_argument("--only", default="", metavar="REGEX", help="measure those whose name it matches")
     if rounds:

@@ -120,5 +120,5 @@ def machine() -> str:
 
 
 def verdict(met: bool) -> str:
-    """How a table says it."""
+    """The cell of a table."""
     return "met" if met else "**missed**"

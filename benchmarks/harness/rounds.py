@@ -1,4 +1,4 @@
-"""Interleaved rounds: engines take turns, in an order that rotates.
+"""Interleaved rounds: each round runs every engine once, in an order that rotates.
 
 While an engine is measured the processes of all others are stopped: pools that spin would slow their neighbours.
 """
@@ -71,8 +71,8 @@ class Harness:
                 answer = self.alive(measurement, engine, self.worker(engine).ask(calibrate=BATCH_SECONDS))
                 runs[engine] = answer.get("runs", 1)
         for number in range(rounds):
-            turn = number % len(self.engines)
-            for engine in self.engines[turn:] + self.engines[:turn]:
+            first = number % len(self.engines)
+            for engine in self.engines[first:] + self.engines[:first]:
                 if not measured[engine].failure:
                     answer = self.alive(measured[engine], engine, self.worker(engine).ask(run=runs[engine]))
                     measured[engine].rounds += [answer["seconds"]] if answer else []

@@ -1,9 +1,9 @@
 """The engine's side of its process: `python -m PROGRAM ENGINE FOLDER THREADS PRECISION`.
 
-Reads one JSON request a line and answers with one JSON line: {"build": workload} makes what is run, and gives what the
-question wants to know of it; {"calibrate": seconds} warms up and says how many runs take so long; {"run": n} runs n
-times and gives the seconds of one run, and those that all CPUs together spent on it. It imports the standard library
-alone: one engine runs where little else is installed.
+Reads one JSON request a line and answers with one JSON line: {"build": workload} builds the call to time, and returns
+the details that the question needs; {"calibrate": seconds} warms up and returns how many runs take so long; {"run": n}
+runs n times and gives the seconds of one run, and those that all CPUs together spent on it. It imports the standard
+library alone: one engine runs where little else is installed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def serve(build: Build) -> None:
         nonlocal call
         if "build" in request:
             call = None
-            call, said = build(engine, request["build"], folder, threads, precision)
-            return said
+            call, details = build(engine, request["build"], folder, threads, precision)
+            return details
         if "calibrate" in request:
             seconds, _ = timed(call, warm(call))
             return {"runs": max(1, round(request["calibrate"] / seconds))}

@@ -14,7 +14,7 @@ from benchmarks import ROOT
 
 
 class Worker:
-    """A process of `program`, stopped except while it answers. Its log goes to the folder that it is told."""
+    """A process of `program`, stopped except while it answers. Its log goes to `folder`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Worker:
         self.send(**request)
         return self.answer()
 
-    def told(self, **request: Any) -> Any:
+    def request(self, **request: Any) -> Any:
         """The answer; ends this program when the process died of the request."""
         return self.expect(self.ask(**request))
 
@@ -55,7 +55,7 @@ class Worker:
         self.process.stdin.flush()
 
     def answer(self) -> Any:
-        """What the process says; then it is stopped. None when it died."""
+        """The process's answer; then the process is stopped. None if it died."""
         line = self.process.stdout.readline()
         if not line:
             return None

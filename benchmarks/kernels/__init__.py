@@ -1,5 +1,5 @@
 """Which share of the machine's limit do kernels reach?
 
-The kernel that lowering chooses, alone, beside the limit measured in the same rounds: fused multiply-adds on registers,
+The kernel that lowering chooses, alone, and the limit measured in the same rounds: fused multiply-adds on registers,
 or reading as many bytes as the weights have.
 """

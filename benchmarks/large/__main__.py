@@ -54,7 +54,7 @@ def measured(path: Path, threads: int) -> str:
     llm = LLM(path, context=CONTEXT, threads=threads, sequences=1)
     loaded, worked = time.perf_counter() - begin, time.process_time() - began
     list(llm.generate_tokens([1, 2, 3], max_tokens=2, temperature=0))
-    held, arena = peak_bytes() - before, llm.memory.total - llm.memory.weights
+    used, arena = peak_bytes() - before, llm.memory.total - llm.memory.weights
     fresh, cleared = fresh_seconds(llm.memory.weights, threads)
     probe = Probe("probe_read_f32", isa, threads, nbytes=llm.memory.weights)
     decodes, reads = [], []
@@ -74,8 +74,8 @@ def measured(path: Path, threads: int) -> str:
         ["decode, tokens/s", f"{1 / token:.2f}", "", ""],
         ["decode, GB/s", f"{1e-9 * llm.memory.weights / token:.1f}", "", ""],
         ["of read bandwidth", f"{fraction:.0%}", f"at least {READ_GOAL:.0%}", verdict(fraction >= READ_GOAL)],
-        ["most memory, MiB", f"{held / 2**20:.0f}", f"file and arena: {(size + arena) / 2**20:.0f}",
-         verdict(held <= size + arena)],
+        ["most memory, MiB", f"{used / 2**20:.0f}", f"file and arena: {(size + arena) / 2**20:.0f}",
+         verdict(used <= size + arena)],
     ]  # fmt: skip
     words = f"{path.name}: {size / 1e9:.2f} GB, panels of {llm.memory.weights / 1e9:.2f} GB."
     return f"{words}\n\n{report.table(['', '', 'goal', ''], rows)}"

@@ -40,7 +40,7 @@ def shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def random_blocks(random: np.random.Generator, shape: tuple[int, ...], type: str) -> np.ndarray:
-    """u8 [rows, bytes]: any codes, by scales that give them the size of a matrix's numbers."""
+    """u8 [rows, bytes]: any quantized values, by scales that give them the size of a matrix's numbers."""
     from ingot.ops.blocks import BLOCKS
 
     rows, columns = shape
@@ -52,8 +52,8 @@ def random_blocks(random: np.random.Generator, shape: tuple[int, ...], type: str
     return blocks.reshape(rows, -1)
 
 
-def coded(random: np.random.Generator) -> Iterator[tuple[str, str, tuple[int, ...], Callable[[], bytes]]]:
-    """Every tensor of a folder of codes: name, dtype, shape, bytes. The table has 8 bits and a scale for each row."""
+def quantized_tensors(random: np.random.Generator) -> Iterator[tuple[str, str, tuple[int, ...], Callable[[], bytes]]]:
+    """Every tensor of a quantized folder: name, dtype, shape, bytes. The table has 8 bits and a scale for each row."""
     for name, shape in shapes():
         path = f"{TENSORS[name.rpartition('.')[2]].format(layer=name.split('.')[1] if '.' in name else '')}.weight"
         if len(shape) == 1:
@@ -62,17 +62,22 @@ def coded(random: np.random.Generator) -> Iterator[tuple[str, str, tuple[int, ..
         rows, columns = shape
         is_table = name == "token_embd"
         groups, largest = (1, 127) if is_table else (columns // GROUP, 8)
-        kept = (rows, columns if is_table else columns // 2)
+        stored = (rows, columns if is_table else columns // 2)
         scale = np.float16(2 / largest / np.sqrt(columns))
-        yield f"{path}.codes", "I8" if is_table else "U8", kept, lambda kept=kept: random.bytes(kept[0] * kept[1])
+        yield (
+            f"{path}.codes",
+            "I8" if is_table else "U8",
+            stored,
+            lambda stored=stored: random.bytes(stored[0] * stored[1]),
+        )
         yield f"{path}.scales", "F16", (rows, groups), lambda n=rows * groups, s=scale: np.full(n, s).tobytes()
 
 
 def write_folder(folder: Path) -> None:
-    """A folder of codes, which has its name when it is whole."""
+    """Write a quantized folder, which gets its name when it is complete."""
     part, header, begin = folder.with_suffix(".part"), {}, 0
     part.mkdir(exist_ok=True)
-    for name, dtype, shape, _ in coded(np.random.default_rng(5)):
+    for name, dtype, shape, _ in quantized_tensors(np.random.default_rng(5)):
         end = begin + int(np.prod(shape)) * {"F32": 4, "F16": 2, "I8": 1, "U8": 1}[dtype]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
         begin = end
@@ -80,7 +85,7 @@ def write_folder(folder: Path) -> None:
     text = text.ljust(-(-len(text) // 64) * 64 + 56)
     with open(part / "model.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for _, _, _, content in coded(np.random.default_rng(5)):
+        for _, _, _, content in quantized_tensors(np.random.default_rng(5)):
             file.write(content())
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "head_dim": HEAD_DIM,

@@ -1,4 +1,4 @@
-"""What do lengths that change at every call cost, beside ONNX Runtime?
+"""What do lengths that change at every call cost, compared with ONNX Runtime?
 
 ONNX models with random weights and a dynamic length: a BERT of 4 layers of 256, one of MiniLM's shape, and the encoder
 of Whisper's smallest model. Medians of seconds from the file to the last of 200 outputs of random lengths, so that

@@ -46,11 +46,11 @@ def export(folder: Path) -> None:
             return encoder.layer_norm(x)
 
     tokens = torch.zeros(1, 7, dtype=torch.long), torch.ones(1, 7, dtype=torch.long)
-    made: list[tuple[str, torch.nn.Module, tuple[torch.Tensor, ...], list[str], int, int]] = [
+    cases: list[tuple[str, torch.nn.Module, tuple[torch.Tensor, ...], list[str], int, int]] = [
         (name, Bert(layers), tokens, ["ids", "mask"], 1, TOKENS) for name, layers in LAYERS.items()
     ]
-    made.append(("whisper-tiny encoder", Whisper(), (torch.randn(1, 80, 100),), ["x"], 2, FRAMES))
-    for name, module, example, names, axis, most in made:
+    cases.append(("whisper-tiny encoder", Whisper(), (torch.randn(1, 80, 100),), ["x"], 2, FRAMES))
+    for name, module, example, names, axis, most in cases:
         torch.manual_seed(0)
         dims = tuple({axis: torch.export.Dim("length", min=2, max=most)} for _ in names)
         program = torch.onnx.export(

@@ -1,4 +1,4 @@
-"""How fast does a language model read and write, beside llama.cpp and OpenVINO?
+"""How fast does a language model read and write, compared with llama.cpp and OpenVINO?
 
 A Llama-shaped model with random weights, of Qwen2.5-0.5B's size with a vocabulary of 32000: the same weights as a
 Hugging Face folder and as GGUF. They are written when they are not there, 7 GB for all precisions. Each engine is in a

@@ -57,14 +57,14 @@ def measure(precision: str, engines: list[str], rounds: int, threads: int, folde
     runs = {engine: Run(Worker(engine, folder, threads, PROGRAM)) for engine in engines}
     try:
         for run in runs.values():
-            reply = run.worker.told(load=precision)
+            reply = run.worker.request(load=precision)
             run.load_seconds, run.settings = reply["seconds"], reply["settings"]
             run.measured = {name: Measurement() for name in run.settings}
         for number in range(rounds):
-            turn = number % len(engines)
-            measure_round(number, {engine: runs[engine] for engine in engines[turn:] + engines[:turn]})
+            first = number % len(engines)
+            measure_round(number, {engine: runs[engine] for engine in engines[first:] + engines[:first]})
         for run in runs.values():
-            run.peak_bytes = run.worker.told(peak=0)
+            run.peak_bytes = run.worker.request(peak=0)
         return runs, agreement(precision, runs)
     finally:
         for run in runs.values():
@@ -76,38 +76,40 @@ def measure_round(number: int, runs: Runs) -> None:
     for tokens in PREFILLS:
         for run in runs.values():
             if f"prefill {tokens}" in run.measured:
-                run.measured[f"prefill {tokens}"].rounds.append(run.worker.told(prefill=tokens, seed=number) / tokens)
+                run.measured[f"prefill {tokens}"].rounds.append(
+                    run.worker.request(prefill=tokens, seed=number) / tokens
+                )
     for run in runs.values():
-        run.measured["decode"].rounds.append(run.worker.told(decode=DECODE_TOKENS, seed=number))
+        run.measured["decode"].rounds.append(run.worker.request(decode=DECODE_TOKENS, seed=number))
     print(f"round {number + 1}", file=sys.stderr, flush=True)
 
 
-def said_by(worker: Worker) -> tuple[np.ndarray, list[int]]:
+def outputs_of(worker: Worker) -> tuple[np.ndarray, list[int]]:
     """The logits after a prompt, and greedy tokens after another."""
-    return np.array(worker.told(logits=LOGITS_PROMPT)), worker.told(greedy=GREEDY_TOKENS)
+    return np.array(worker.request(logits=LOGITS_PROMPT)), worker.request(greedy=GREEDY_TOKENS)
 
 
 def agreement(precision: str, runs: Runs) -> str:
-    """A sentence for each other engine about its logits and greedy tokens beside Ingot's. Ends this program when logits
-    differ by more than TOLERANCE, or tokens in f32.
+    """A sentence for each other engine about its logits and greedy tokens compared with Ingot's. Ends this program when
+    logits differ by more than TOLERANCE, or tokens in f32.
     """
     others = [engine for engine in _computing(runs) if engine != "ingot"]
     if "ingot" not in runs:
         return ""
-    mine, my_tokens = said_by(runs["ingot"].worker)
-    said = []
+    mine, my_tokens = outputs_of(runs["ingot"].worker)
+    sentences = []
     for engine in others:
-        theirs, their_tokens = said_by(runs[engine].worker)
+        theirs, their_tokens = outputs_of(runs[engine].worker)
         difference = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
         equal = next((i for i in range(GREEDY_TOKENS) if their_tokens[i] != my_tokens[i]), GREEDY_TOKENS)
         found = f"logits differ from those of {engine} by at most {difference:.1e} of the largest"
         if difference > TOLERANCE[precision] or (precision == "f32" and equal < GREEDY_TOKENS):
             sys.exit(f"{precision}: {found}, {equal} greedy tokens are equal")
-        said.append(
+        sentences.append(
             f"After a prompt of {LOGITS_PROMPT} tokens the {found}; "
             f"the first {equal} of {GREEDY_TOKENS} greedy tokens are equal."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def share(numerator: Measurement, denominator: Measurement) -> float:
@@ -140,7 +142,7 @@ def speed_table(precision: str, runs: Runs) -> str:
 
 
 def memory_table(streamed: dict[str, int], runs: Runs) -> str:
-    """What decode reads of memory, beside what can be read, and what the process holds.
+    """The bandwidth that decode uses, the bandwidth of reading alone, and the memory of the process.
 
     streamed: bytes of a token, of engines of which they are known, and of "read".
     """

@@ -35,7 +35,7 @@ LOG_LEVELS = (3, 4)  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
 
 
 class Engine(Protocol):
-    """A model that continues prompts greedily. `setting` says how it was told to run the named measure."""
+    """A model that continues prompts greedily. `setting` describes its options for the named measure."""
 
     def setting(self, measure: str) -> str: ...
     def choose(self, measure: str, ids: list[int], count: int) -> None: ...
@@ -140,7 +140,7 @@ class LlamaCpp(Greedy):
 
 
 class OpenVino(Greedy):
-    """OpenVINO with its own defaults for one sequence: it chooses what products and kept keys are computed in."""
+    """OpenVINO with its own defaults for one sequence: it chooses the precision of products and of cached keys."""
 
     def __init__(self, folder: Path, precision: str, threads: int) -> None:
         import openvino
@@ -230,7 +230,7 @@ def prompt(count: int, seed: int) -> list[int]:
 
 
 def answer(engine: Any, request: dict[str, Any]) -> Any:
-    """What a loaded engine says to a request."""
+    """The answer of a loaded engine to a request."""
     (what, count), seed = next(iter(request.items())), request.get("seed", OUTPUT_SEED)
     if what == "prefill":
         return engine.prefill(prompt(count, seed))
@@ -264,8 +264,8 @@ def serve(engines: dict[str, Any]) -> None:
     def reply(request: dict[str, Any]) -> Any:
         nonlocal engine
         if "load" in request:
-            engine, told = load(engines, name, request["load"], folder, threads)
-            return told
+            engine, opened = load(engines, name, request["load"], folder, threads)
+            return opened
         return answer(engine, request)
 
     answer_requests(reply)

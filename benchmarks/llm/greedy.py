@@ -17,7 +17,7 @@ class Greedy(Protocol):
         return ""
 
     def choose(self, measure: str, ids: list[int], count: int) -> None:
-        """Runs once, so that everything is made ready."""
+        """Run once, as a warm-up."""
         if count:
             self.decode(ids, count)
         else:

@@ -2,9 +2,9 @@
 
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
 f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantized: int8 and int4, which
-Ingot makes of the folder in bf16 (Q4_0 has Ingot's codes, tables in Q8_0, as llama.cpp's quantizer has logits); and as
-files that llama.cpp's quantizer makes and both engines read: q4_0, q4_k_m and iq4_xs, where rows that are no whole
-blocks of 256 become Q5_0 and IQ4_NL. The output projection has weights of its own: were it the token
+Ingot computes from the folder in bf16 (Q4_0 has Ingot's quantized values, tables in Q8_0, as llama.cpp's quantizer has
+logits); and as files that llama.cpp's quantizer makes and both engines read: q4_0, q4_k_m and iq4_xs, where rows that
+are no whole blocks of 256 become Q5_0 and IQ4_NL. The output projection has weights of its own: were it the token
 embedding, such a model would answer each token with itself.
 """
 
@@ -105,7 +105,7 @@ def weights() -> Iterator[tuple[str, str, np.ndarray]]:
 
 
 def interleaved(name: str, tensor: np.ndarray) -> np.ndarray:
-    """Rows of queries and keys as llama.cpp rotates them: pairs lie side by side, not half a head apart."""
+    """Rows of queries and keys as llama.cpp rotates them: pairs are adjacent, not at a distance of half a head."""
     if ".attn_q." not in name and ".attn_k." not in name:
         return tensor
     return tensor.reshape(-1, 2, HEAD_DIM // 2, tensor.shape[1]).swapaxes(1, 2).reshape(tensor.shape)
@@ -117,14 +117,14 @@ def stored(tensor: np.ndarray, precision: str) -> np.ndarray:
 
 
 def paths(folder: Path, precision: str) -> tuple[Path, Path]:
-    """Where the Hugging Face folder and the GGUF file lie, which are one for a mixture."""
+    """The paths of the Hugging Face folder and of the GGUF file, which are one for a mixture."""
     if precision in MIXTURES:
         return (folder / f"llama-{precision}.gguf",) * 2
     return folder / f"llama-{'bf16' if precision in QUANTIZED else precision}", folder / f"llama-{precision}.gguf"
 
 
 def openvino_path(folder: Path, precision: str) -> Path:
-    """Where OpenVINO's model lies, of the precisions in QUANTIZED; its weights lie beside it."""
+    """The path of OpenVINO's model, for the precisions in QUANTIZED; its weights are in the same folder."""
     return folder / f"llama-openvino-{precision}.xml"
 
 
@@ -144,12 +144,12 @@ def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
 
 
 def q4_0_blocks(tensor: np.ndarray) -> np.ndarray:
-    """The blocks of Q4_0 that hold Ingot's codes of a matrix."""
+    """A matrix in Ingot's quantized values, as blocks of Q4_0."""
     from ingot.ir.dtype import i4
     from ingot.ops.quantize import quantize_groups
 
-    codes, scales = quantize_groups(tensor.astype(np.float32), group=32, dtype=i4)
-    counted = (codes.astype(np.int8) + 8).astype(np.uint8).reshape(-1, 32)
+    quantized, scales = quantize_groups(tensor.astype(np.float32), group=32, dtype=i4)
+    counted = (quantized.astype(np.int8) + 8).astype(np.uint8).reshape(-1, 32)
     blocks = [scales.reshape(-1, 1).view(np.uint8), counted[:, :16] | counted[:, 16:] << 4]
     return np.concatenate(blocks, 1).reshape(len(tensor), -1)
 
@@ -204,13 +204,15 @@ def write_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({letter: id for id, letter in enumerate(letters)}, []))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    made.save(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer(models.BPE({letter: id for id, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
 
 
 def write(folder: Path, precision: str) -> None:
-    """Both files of one precision; the Hugging Face folder's config.json comes last and says that all is there."""
+    """Both files of one precision; the Hugging Face folder's config.json is written last and marks a complete
+    folder.
+    """
     if precision in MIXTURES:
         write_mixture(folder, precision)
         return

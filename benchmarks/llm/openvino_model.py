@@ -1,7 +1,7 @@
 """The model of `benchmarks.llm.model` as OpenVINO has it: `python -m benchmarks.llm.openvino_model FOLDER int8|int4`.
 
-optimum-intel, which exports language models for OpenVINO, refuses the transformers that the tests are held against. Its
-steps are taken here: a decoder of torch whose attention is written as transformers writes it, so that OpenVINO
+optimum-intel, which exports language models for OpenVINO, refuses the version of transformers that the tests use. Its
+steps are repeated here: a decoder of torch whose attention is written as transformers writes it, so that OpenVINO
 recognises it, is converted; keys and values become states; and nncf compresses the weights as optimum-intel asks it to
 by default: int8 with a scale and zero point for each row; int4 for groups of 128, embedding and logits in int8.
 """
@@ -97,7 +97,7 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each beside a residual."""
+    """Attention and feed-forward, each with a residual."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The logits [1, 1, VOCAB_SIZE] after the last token, and keys and values of all layers, by turns.
+    """The logits [1, 1, VOCAB_SIZE] after the last token, and keys and values of all layers, alternating.
 
     ids, positions: [1, length]. beam: [1], whose sequence goes on, always 0. past: keys and values so far.
     """
@@ -171,7 +171,7 @@ def converted(decoder: Decoder) -> Any:
 
 
 def begin_empty(model: Any) -> None:
-    """Says that states begin without any position, in the form that OpenVINO's attention over states is found by."""
+    """Declare that states begin without any position, in the form that OpenVINO's attention over states is found by."""
     from openvino import opset13 as ops
 
     batch = ops.gather(ops.shape_of(model.input("input_ids"), "i64"), ops.constant([0]), ops.constant(0))
@@ -183,7 +183,7 @@ def begin_empty(model: Any) -> None:
 
 
 def write(folder: Path, precision: str) -> None:
-    """The model with compressed weights; the .xml comes last and says that all is there."""
+    """The model with compressed weights; the .xml is written last and marks a complete model."""
     import nncf
     import openvino
 

@@ -1,4 +1,4 @@
-"""Measure every shape of the contract beside numpy and beside reading, and judge."""
+"""Measure every shape of the contract against numpy and against reading, and judge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def broken(bound: dict[str, Any], figures: dict[str, float]) -> str:
 
 
 def record(entries: list[dict[str, Any]]) -> None:
-    """Adds entries to the end of the contract, where the history stands."""
+    """Adds entries to the end of the contract, where the history is."""
     text = CONTRACT.read_text().replace("history: []\n", "history:\n")
     lines = [f"  - {yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=1000)}" for entry in entries]
     CONTRACT.write_text(text + "".join(lines))

@@ -65,52 +65,52 @@ MODELS: dict[str, Callable[[Path], Example]] = {
 }  # fmt: skip
 
 
-def said(folder: Path, *words: str) -> str:
+def run_tool(folder: Path, *words: str) -> str:
     """What a program prints, on either stream. Raises CalledProcessError."""
     done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     return done.stdout
 
 
 def text_section(folder: Path, name: str) -> int:
-    return int(said(folder, "arm-none-eabi-size", name).split()[6])
+    return int(run_tool(folder, "arm-none-eabi-size", name).split()[6])
 
 
 def run(folder: Path, *words: str) -> dict[str, int]:
-    """What start.c says of the program that the compiler makes of these words.
+    """Compile a program with these options, run it, and return the numbers that start.c prints.
 
     Raises CalledProcessError for a wrong answer too.
     """
     script, start = str(KIT / "cortex_m/link.ld"), str(KIT / "cortex_m/start.c")
-    said(folder, CC, *CPU, "-nostartfiles", "-T", script, start, *words, "-o", "image.elf")
-    out = said(folder, *BOARD.split(), "-kernel", "image.elf")
+    run_tool(folder, CC, *CPU, "-nostartfiles", "-T", script, start, *words, "-o", "image.elf")
+    out = run_tool(folder, *BOARD.split(), "-kernel", "image.elf")
     return {name: int(value) for name, value in map(str.split, out.splitlines())}
 
 
 def of_ingot(folder: Path, level: str) -> list[str]:
     """From code on, the cells of a row: of the model whose C is in a folder."""
-    said(folder, "make", "clean")
-    said(folder, "make", f"CC={CC}", "AR=arm-none-eabi-ar", f"CFLAGS={' '.join((*CPU, level))}")
-    told = run(folder, level, "--specs=nosys.specs", "-DMODEL_check=model_check", "libmodel.a")
+    run_tool(folder, "make", "clean")
+    run_tool(folder, "make", f"CC={CC}", "AR=arm-none-eabi-ar", f"CFLAGS={' '.join((*CPU, level))}")
+    figures = run(folder, level, "--specs=nosys.specs", "-DMODEL_check=model_check", "libmodel.a")
     (memory,) = (line.split()[2] for line in (folder / "model.h").read_text().splitlines() if "STATE_BYTES " in line)
     sizes = (text_section(folder, name) for name in ("model.o", "weights.o"))
-    return [*map(str, sizes), memory, str(told["stack"]), str(TICK * told["ticks"])]
+    return [*map(str, sizes), memory, str(figures["stack"]), str(TICK * figures["ticks"])]
 
 
 def of_emx(folder: Path, level: str) -> list[str]:
     """The same of emx-onnx-cgen's, which has weights beyond a size in a file that it reads into memory."""
-    said(folder, CC, *CPU, level, "-c", "model.c")
+    run_tool(folder, CC, *CPU, level, "-c", "model.c")
     constant = read = 0
-    for line in said(folder, "arm-none-eabi-nm", "-S", "model.o").splitlines():
+    for line in run_tool(folder, "arm-none-eabi-nm", "-S", "model.o").splitlines():
         match line.split():
             case [_, size, "R", name] if name.startswith("weight"):
                 constant += int(size, 16)
             case [_, size, "B", name] if name.startswith("weight"):
                 read += int(size, 16)
     wrapped = ("-Wl,--wrap=malloc", "-Wl,--wrap=free")
-    told = run(folder, level, "--specs=rdimon.specs", *wrapped, "-I.", str(HERE / "emx.c"), "model.o", "-lm")
-    code, memory = text_section(folder, "model.o") - constant, told["allocated"] + read
+    figures = run(folder, level, "--specs=rdimon.specs", *wrapped, "-I.", str(HERE / "emx.c"), "model.o", "-lm")
+    code, memory = text_section(folder, "model.o") - constant, figures["allocated"] + read
     weights = f"{constant} and a file of {read}" if read else str(constant)
-    return [str(code), weights, str(memory), str(told["stack"]), str(TICK * told["ticks"])]
+    return [str(code), weights, str(memory), str(figures["stack"]), str(TICK * figures["ticks"])]
 
 
 def vector_h(given: np.ndarray, expected: np.ndarray) -> str:
@@ -135,9 +135,9 @@ def rows_of(name: str, python: str, folder: Path) -> list[list[str]]:
     if not python:
         return [[name, level, "Ingot", *of_ingot(mine, level)] for level in LEVELS]
     others.mkdir()
-    version = said(others, python, "-I", "-c", VERSION).strip()
+    version = run_tool(others, python, "-I", "-c", VERSION).strip()
     pinned = [word for dim, size in dims.items() for word in ("--input-dim", f"{dim}={size}")]
-    said(others, python, "-I", "-m", "emx_onnx_cgen", "compile", *pinned, str(model), "model.c")
+    run_tool(others, python, "-I", "-m", "emx_onnx_cgen", "compile", *pinned, str(model), "model.c")
     (others / "vector.h").write_text(vector_h(given, *outputs.values()))
     rows = []
     for level in LEVELS:

@@ -16,21 +16,21 @@ void *__real_malloc(size_t bytes);
 void __real_free(void *block);
 
 unsigned long allocated; /* the most bytes that were at once */
-static size_t taken;
+static size_t in_use;
 
 void *__wrap_malloc(size_t bytes) {
   char *const block = __real_malloc(HEAD + bytes);
   if (!block) return block;
   *(size_t *)block = bytes;
-  taken += bytes;
-  if (taken > allocated) allocated = taken;
+  in_use += bytes;
+  if (in_use > allocated) allocated = in_use;
   return block + HEAD;
 }
 
 void __wrap_free(void *block) {
   if (!block) return;
   char *const whole = (char *)block - HEAD;
-  taken -= *(size_t *)whole;
+  in_use -= *(size_t *)whole;
   __real_free(whole);
 }
 
@@ -42,10 +42,10 @@ void prepare(void) {
 long MODEL_check(void) {
   static const input given = GIVEN;
   static const float expected[] = EXPECTED;
-  static output made;
+  static output computed;
   long different = 0;
-  model(given, made);
-  for (size_t i = 0; i < sizeof made / sizeof(float); i++)
-    different += !(fabsf(((const float *)made)[i] - expected[i]) <= TOLERANCE);
+  model(given, computed);
+  for (size_t i = 0; i < sizeof computed / sizeof(float); i++)
+    different += !(fabsf(((const float *)computed)[i] - expected[i]) <= TOLERANCE);
   return different;
 }

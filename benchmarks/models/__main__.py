@@ -51,7 +51,7 @@ def whole_page(engines: list[str], count: int, threads: int) -> list[str]:
         f"Some of them with one thread for every engine, {SINGLE_THREAD_ROUNDS} rounds.",
         single,
         "## Roofline",
-        "What this machine does at best, as `python -m benchmarks roofline` says, and Ingot's share of it above.",
+        "What this machine does at best, by `python -m benchmarks roofline`, and Ingot's share of it above.",
         report.roofline(figures),
         report.shares(results, figures, threads),
     ]

@@ -1,6 +1,6 @@
 """The engines that are compared. Each makes one call that runs the workload on its inputs and gives its output.
 
-OpenVINO and Ingot compute in the precision that they are told, ONNX Runtime in int8 too, the others in f32.
+OpenVINO and Ingot compute in the precision of the request, ONNX Runtime in int8 too, the others in f32.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def compiled(workload: Workload, folder: Path, threads: int, precision: str) -> 
 
 
 def onnxruntime(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
-    """ONNX Runtime on the CPU, all its optimisations on; in int8 of a model that its quantizer made."""
+    """ONNX Runtime on the CPU, all its optimisations on; in int8 the model of its quantizer."""
     import onnxruntime as ort
 
     module, inputs = workload.build()
@@ -93,7 +93,7 @@ def onnxruntime(workload: Workload, folder: Path, threads: int, precision: str) 
 
 
 def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
-    """OpenVINO on the CPU, told its precision: by default it may compute in bf16, as it does beside int8."""
+    """OpenVINO on the CPU, with an explicit precision: by default it may compute in bf16, as it does in int8 models."""
     import openvino as ov
 
     module, inputs = workload.build()
@@ -114,8 +114,8 @@ def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> 
 def session_of(
     workload: Workload, folder: Path, threads: int, precision: str
 ) -> tuple[InferenceSession, dict[str, np.ndarray]]:
-    """Ingot from a torch.export program, and what it is fed; convolutions in int8 of a model that its own quantizer
-    made, as the others.
+    """Ingot from a torch.export program, and its feeds; convolutions in int8 come from its own quantizer,
+    as those of the others do.
     """
     from ingot import InferenceSession
 

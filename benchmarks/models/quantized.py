@@ -1,6 +1,6 @@
 """Models of 8 bits as the other engines' own quantizers make them, for `python -m benchmarks models --precision int8`.
 
-Calibration is over random inputs of the kind that is measured. Weights are random, too, so that errors say how the
+Calibration is over random inputs of the kind that is measured. Weights are random, too, so that errors show how the
 engines compare and not how good a trained model would be.
 """
 
@@ -33,8 +33,8 @@ def has_convolutions(module: torch.nn.Module) -> bool:
     return sum(isinstance(each, torch.nn.Conv2d) for each in module.modules()) > 1
 
 
-def made_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """The file, made by whoever asks first."""
+def write_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """The file; the first caller writes it."""
     from filelock import FileLock
 
     with FileLock(f"{path}.lock"):
@@ -57,7 +57,7 @@ def onnxruntime(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarr
 
     def make(path: Path) -> None:
         prepared = path.with_suffix(".prepared.onnx")
-        options = ort.SessionOptions()  # batch norms become part of convolutions, and all lies in one file
+        options = ort.SessionOptions()  # batch norms become part of convolutions, and everything is in one file
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(prepared)
         ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -66,7 +66,7 @@ def onnxruntime(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarr
         else:
             q.quantize_dynamic(str(prepared), str(path), weight_type=q.QuantType.QInt8, per_channel=True)
 
-    return made_once(model.with_suffix(".onnxruntime.onnx"), make)
+    return write_once(model.with_suffix(".onnxruntime.onnx"), make)
 
 
 def ingot(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -> Path:
@@ -76,7 +76,7 @@ def ingot(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -
     def make(path: Path) -> None:
         quantize_model(model, path, samples(inputs))
 
-    return made_once(model.with_suffix(".ingot.onnx"), make)
+    return write_once(model.with_suffix(".ingot.onnx"), make)
 
 
 def openvino(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -> Any:

@@ -1,4 +1,4 @@
-"""A workload on an engine, in a process of its own; answers as `benchmarks.harness.serve` says."""
+"""A workload on an engine, in a process of its own; follows the protocol of `benchmarks.harness.serve`."""
 
 from __future__ import annotations
 

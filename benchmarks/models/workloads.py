@@ -13,7 +13,7 @@ from torch.nn import functional as F
 SEED = 20
 HEADS = 4
 
-Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Workload:
     """A name such as `mlp 32x512`, and a function that makes the module and its example inputs."""
 
     name: str
-    make: Callable[[], Made]
+    make: Callable[[], Built]
 
     @property
     def family(self) -> str:
         return self.name.split()[0]
 
-    def build(self) -> Made:
+    def build(self) -> Built:
         """The module in eval mode and its inputs."""
         torch.manual_seed(SEED)
         module, inputs = self.make()
@@ -113,7 +113,7 @@ class Chain(nn.Module):
 def mlp(batch: int, width: int) -> Workload:
     """Three linear layers with ReLU between them."""
 
-    def make() -> Made:
+    def make() -> Built:
         layers = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)]
         return nn.Sequential(*layers), (torch.randn(batch, width),)
 
@@ -136,7 +136,7 @@ def matvec(k: int, n: int) -> Workload:
 def recurrent(kind: str, batch: int, steps: int, width: int) -> Workload:
     """Two layers of an LSTM, GRU or RNN, batch first."""
 
-    def make() -> Made:
+    def make() -> Built:
         layers = getattr(nn, kind.upper())(width, width, num_layers=2, batch_first=True)
         return Recurrent(layers), (torch.randn(batch, steps, width),)
 
@@ -151,7 +151,7 @@ def chain(rows: int, cols: int) -> Workload:
 def gpt2(tokens: int) -> Workload:
     """GPT-2 small, from token ids to logits, without a cache."""
 
-    def make() -> Made:
+    def make() -> Built:
         from transformers import GPT2Config, GPT2LMHeadModel
 
         model = GPT2LMHeadModel(GPT2Config(use_cache=False))
@@ -163,7 +163,7 @@ def gpt2(tokens: int) -> Workload:
 def bert(tokens: int) -> Workload:
     """A BERT of 6 layers, 384 wide, 12 heads."""
 
-    def make() -> Made:
+    def make() -> Built:
         from transformers import BertConfig, BertModel
 
         config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
@@ -176,7 +176,7 @@ def bert(tokens: int) -> Workload:
 def bert_base(tokens: int) -> Workload:
     """BERT-base."""
 
-    def make() -> Made:
+    def make() -> Built:
         from transformers import BertConfig, BertModel
 
         model = BertModel(BertConfig(), add_pooling_layer=False)
@@ -188,7 +188,7 @@ def bert_base(tokens: int) -> Workload:
 def image_model(name: str, make_model: Callable[[], nn.Module], field: str) -> Workload:
     """A transformers model on one picture of 224 x 224; its batch norms get statistics as if it had been trained."""
 
-    def make() -> Made:
+    def make() -> Built:
         model = make_model()
         for norm in model.modules():
             if isinstance(norm, nn.BatchNorm2d):
@@ -260,8 +260,8 @@ class UNet(nn.Module):
         skipped = [x := self.down[0](x)]
         for layers in self.down[1:]:
             skipped.append(x := layers(F.max_pool2d(x, 2)))
-        for stretch, layers, beside in zip(self.stretch, self.up, skipped[-2::-1], strict=True):
-            x = layers(torch.cat([beside, stretch(x)], 1))
+        for stretch, layers, skip in zip(self.stretch, self.up, skipped[-2::-1], strict=True):
+            x = layers(torch.cat([skip, stretch(x)], 1))
         return self.head(x)
 
 
@@ -273,7 +273,7 @@ def unet(size: int) -> Workload:
 def wav2vec2_features(samples: int) -> Workload:
     """The convolutions that Wav2Vec2-base has before its encoder, on a sound."""
 
-    def make() -> Made:
+    def make() -> Built:
         from transformers import Wav2Vec2Config, Wav2Vec2Model
 
         return Wav2Vec2Model(Wav2Vec2Config(num_hidden_layers=1)).feature_extractor, (torch.randn(1, samples),)

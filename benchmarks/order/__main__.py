@@ -66,7 +66,7 @@ def product(m: int, k: int, n: int) -> Case:
 
 
 def attention(heads: int, rows: int, width: int) -> Case:
-    """Attention of heads that lie side by side."""
+    """Attention of adjacent heads."""
     q, k, v, out = (floats(rows, heads, width) for _ in range(4))
     fields = {"heads": heads, "kv_heads": heads, "q_len": rows, "kv_len": rows, "head_dim": width, "v_dim": width}
     size = abi.scratch_floats("attention_f32", fields)

@@ -40,7 +40,7 @@ def symbolic(module: torch.nn.Module, shape: tuple[int, ...], axis: int) -> Infe
 
 def binding() -> tuple[int, float, float]:
     """The nodes of a graph, and the median microseconds in which it is bound to a size that is new: what the first run
-    at the size takes more than the second; and those of a run of a no-op graph at sizes that take turns.
+    at the size takes more than the second; and those of a run of a no-op graph at alternating sizes.
     """
     session = symbolic(torch.nn.Sequential(*(Block(WIDTH, True) for _ in range(LAYERS))), (1, 7, WIDTH), 1)
     name = session.get_inputs()[0].name

@@ -1,4 +1,4 @@
-"""How fast are trained models that packages ship, beside ONNX Runtime?
+"""How fast are trained models that packages ship, compared with ONNX Runtime?
 
 Medians in microseconds of one run through the engine's Python interface, by number of threads; rounds are interleaved,
 each engine is in a process of its own that is stopped while the other is measured. Inputs are those of

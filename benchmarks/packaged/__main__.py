@@ -28,13 +28,13 @@ def measure(name: str, threads: int, rounds: int) -> tuple[dict[str, float], flo
         workers = {engine: Worker(engine, Path(folder), threads, PROGRAM) for engine in ENGINES}
         try:
             for worker in workers.values():
-                worker.told(build=name)
+                worker.request(build=name)
             ours, theirs = (list(np.load(Path(folder) / f"{engine}.npz").values()) for engine in ENGINES)
-            runs = {engine: w.told(calibrate=BATCH_SECONDS)["runs"] for engine, w in workers.items()}
+            runs = {engine: w.request(calibrate=BATCH_SECONDS)["runs"] for engine, w in workers.items()}
             times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
             for number in range(rounds):
                 for engine in ENGINES[:: 1 if number % 2 else -1]:
-                    times[engine].append(workers[engine].told(run=runs[engine])["seconds"])
+                    times[engine].append(workers[engine].request(run=runs[engine])["seconds"])
         finally:
             for worker in workers.values():
                 worker.close()

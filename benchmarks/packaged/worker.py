@@ -1,5 +1,5 @@
-"""One engine with one model of a package, in a process of its own: it answers as
-`benchmarks.harness.serve` says, and leaves outputs in the folder, to be compared.
+"""One engine with one model of a package, in a process of its own: it answers as `benchmarks.harness.serve` defines,
+and leaves outputs in the folder, to be compared.
 """
 
 from __future__ import annotations

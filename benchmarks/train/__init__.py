@@ -1,4 +1,4 @@
-"""How fast is a training step, beside torch and torch.compile?
+"""How fast is a training step, compared with torch and torch.compile?
 
 A step is forward, backward and AdamW (fused, in torch), of the mean cross entropy, on a batch that stays. Modules are
 in eval mode: dropout does nothing, batch norm keeps its statistics. Medians of milliseconds, each engine in a process

@@ -22,35 +22,35 @@ READY_SECONDS = 2.0
 ENGINES = ("eager", "compile", "ingot")
 MIB = 2**20
 
-Told = dict[str, Any]
+Answer = dict[str, Any]
 
 
-def measure(name: str, engines: list[str], rounds: int, threads: int) -> dict[str, Told]:
-    """What each engine said of one training, and the seconds of its rounds; or only a `failure`."""
-    found: dict[str, Told] = {}
+def measure(name: str, engines: list[str], rounds: int, threads: int) -> dict[str, Answer]:
+    """The answer of each engine for one training, and the seconds of its rounds; or only a `failure`."""
+    found: dict[str, Answer] = {}
     with tempfile.TemporaryDirectory() as folder:
         workers: dict[str, Worker] = {}
         try:
             for engine in engines:
                 worker = Worker(engine, Path(folder), threads, PROGRAM)
-                told = worker.ask(build=name)
-                if told is None:
+                answer = worker.ask(build=name)
+                if answer is None:
                     found[engine] = {"failure": worker.close()}
                     continue
-                runs = worker.told(calibrate=BATCH_SECONDS)["runs"]
-                workers[engine], found[engine] = worker, told | {"runs": runs, "rounds": []}
+                runs = worker.request(calibrate=BATCH_SECONDS)["runs"]
+                workers[engine], found[engine] = worker, answer | {"runs": runs, "rounds": []}
             for number in range(rounds):
-                turn = number % max(1, len(workers))
-                for engine in [*list(workers)[turn:], *list(workers)[:turn]]:
-                    told = found[engine]
-                    told["rounds"].append(workers[engine].told(run=told["runs"])["seconds"])
+                first = number % max(1, len(workers))
+                for engine in [*list(workers)[first:], *list(workers)[:first]]:
+                    answer = found[engine]
+                    answer["rounds"].append(workers[engine].request(run=answer["runs"])["seconds"])
         finally:
             for worker in workers.values():
                 worker.close()
     return found
 
 
-def cells(name: str, found: dict[str, Told], engines: list[str]) -> list[str]:
+def cells(name: str, found: dict[str, Answer], engines: list[str]) -> list[str]:
     """The row of one training."""
     medians = {e: statistics.median(t["rounds"]) for e, t in found.items() if t.get("rounds")}
     others = [median for engine, median in medians.items() if engine != "ingot"]
@@ -76,17 +76,17 @@ def cells(name: str, found: dict[str, Told], engines: list[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def report(results: dict[str, dict[str, Told]], engines: list[str]) -> str:
+def report(results: dict[str, dict[str, Answer]], engines: list[str]) -> str:
     """The Markdown table, and below it what could not be trained."""
     listed = ", ".join(engines)
     head = ["training", *(f"{engine} ms" for engine in engines), "Ingot / best other", "", "goal", "", "planned MiB"]
     head += [f"peak MiB: {listed}", "ready s", f"first step s: {listed}", f"losses: {listed}", "largest difference"]
     text = table(head, [cells(name, found, engines) for name, found in results.items()])
     failures = [
-        f"- {name}, {engine}: `{told['failure']}`"
+        f"- {name}, {engine}: `{answer['failure']}`"
         for name, found in results.items()
-        for engine, told in found.items()
-        if "failure" in told
+        for engine, answer in found.items()
+        if "failure" in answer
     ]
     return "\n\n".join([text, "Could not train:\n" + "\n".join(failures)] if failures else [text])
 

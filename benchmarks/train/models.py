@@ -26,7 +26,7 @@ class Logits(nn.Module):
 
 
 class Adapted(nn.Module):
-    """A frozen linear layer, and beside it a product of two narrow matrices that are trained.
+    """A frozen linear layer plus a product of two narrow trained matrices.
 
     Hu and others, "LoRA: Low-Rank Adaptation of Large Language Models", 2022.
     """
@@ -102,12 +102,12 @@ class Training:
 
     def batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The inputs and labels of a step."""
-        made = torch.Generator().manual_seed(SEED + 1 + number)
+        generator = torch.Generator().manual_seed(SEED + 1 + number)
         if len(self.shape) == 2 and self.make is not mlp:
-            tokens = torch.randint(0, self.classes, (self.shape[0], self.shape[1] + 1), generator=made)
+            tokens = torch.randint(0, self.classes, (self.shape[0], self.shape[1] + 1), generator=generator)
             return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-        labels = torch.randint(0, self.classes, self.shape[:1], generator=made)
-        return torch.randn(self.shape, generator=made), labels
+        labels = torch.randint(0, self.classes, self.shape[:1], generator=generator)
+        return torch.randn(self.shape, generator=generator), labels
 
 
 def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

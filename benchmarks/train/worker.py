@@ -1,6 +1,6 @@
-"""One engine that trains, in a process of its own: it answers as `benchmarks.harness.serve` says.
+"""One engine that trains, in a process of its own: it follows the protocol of `benchmarks.harness.serve`.
 
-A build says the seconds until a step can be taken and to the end of the first one, the losses of the first steps, of
+A build returns the seconds until a step can run and to the end of the first one, the losses of the first steps, of
 Ingot the bytes that it planned, and the most memory that the process has had.
 """
 

@@ -1,4 +1,4 @@
-"""How fast are models on WebGPU, beside onnxruntime-webgpu?
+"""How fast are models on WebGPU, compared with onnxruntime-webgpu?
 
 Milliseconds of one run through the engine's Python interface, inputs and outputs in the host's memory: the least of
 interleaved rounds, each engine in a process of its own that is stopped while the other is measured; onnxruntime-webgpu

@@ -31,7 +31,7 @@ MODELS: dict[str, Callable[[], models.Built]] = {
     "mobilenet_v2": lambda: models.image("mobilenet_v2", 1),
 }
 _SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, with the same CPU under them, which
-runs the lanes of a workgroup one after another: they say how much work the engines leave to a device, and nothing of
+runs the lanes of a workgroup one after another: they show how much work the engines leave to a device, and nothing of
 how fast a GPU does it."""
 
 
@@ -48,13 +48,13 @@ def measure(folder: Path, name: str, pythons: dict[str, str], rounds: int) -> tu
     workers = {e: Worker(e, folder, 1, PROGRAM, python=python) for e, python in pythons.items()}
     try:
         for worker in workers.values():
-            worker.told(build=name)
+            worker.request(build=name)
         ours, theirs = (list(np.load(folder / f"{engine}.npz").values()) for engine in ENGINES)
-        runs = {engine: w.told(calibrate=BATCH_SECONDS)["runs"] for engine, w in workers.items()}
+        runs = {engine: w.request(calibrate=BATCH_SECONDS)["runs"] for engine, w in workers.items()}
         found: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
         for number in range(rounds):
             for engine in ENGINES[:: 1 if number % 2 else -1]:
-                found[engine].append(workers[engine].told(run=runs[engine]))
+                found[engine].append(workers[engine].request(run=runs[engine]))
     finally:
         for worker in workers.values():
             worker.close()

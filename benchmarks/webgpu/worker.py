@@ -1,5 +1,4 @@
-"""One engine on WebGPU in a process of its own: it answers as
-`benchmarks.harness.serve` says.
+"""One engine on WebGPU in a process of its own: it answers as `benchmarks.harness.serve` defines.
 
 Its folder has models, and their inputs by name; outputs go there, to be compared. It runs where torch is not installed.
 """
@@ -37,8 +36,8 @@ def engine_run(engine: str, path: Path) -> Callable[[dict[str, np.ndarray]], lis
 
 def build(engine: str, name: str, folder: Path, threads: int, precision: str) -> tuple[Any, dict[str, Any]]:
     """The engine's call."""
-    with np.load(folder / f"{name}.npz") as held:
-        feeds = dict(held)
+    with np.load(folder / f"{name}.npz") as arrays:
+        feeds = dict(arrays)
     run = engine_run(engine, folder / f"{name}.onnx")
     np.savez(folder / f"{engine}.npz", *run(feeds))
     return lambda: run(feeds), {}

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from ways import inputs_of
 
-from benchmarks.models.workloads import Made, Workload
+from benchmarks.models.workloads import Built, Workload
 
 
 class First(nn.Module):
@@ -27,7 +27,7 @@ class First(nn.Module):
 
 
 def _workload(row: Architecture) -> Workload:
-    def make() -> Made:
+    def make() -> Built:
         feeds = inputs_of(row, 0)
         return First(row.build(), list(feeds)), tuple(feeds.values())
 

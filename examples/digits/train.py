@@ -116,10 +116,10 @@ def main(folder: Path) -> None:
     """Trains, checks and writes."""
     digits = load_digits()
     order = np.random.default_rng(SEED).permutation(len(digits.target))
-    held_out, kept = order[:HELD_OUT], order[HELD_OUT:]
+    held_out, rest = order[:HELD_OUT], order[HELD_OUT:]
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None]
     labels = torch.tensor(digits.target)
-    model = Probabilities(train(images[kept], labels[kept])).eval()
+    model = Probabilities(train(images[rest], labels[rest])).eval()
     with torch.no_grad():
         accuracy = float((model(images[held_out]).argmax(-1) == labels[held_out]).float().mean())
     print(f"held-out accuracy {accuracy:.4f} over {HELD_OUT} digits")

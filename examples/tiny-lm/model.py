@@ -73,7 +73,7 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x [batch, heads, rows, dim] turned by its position; the two halves of dim are the pairs' coordinates."""
+    """x [batch, heads, rows, dim] rotated by its position; the two halves of dim are the pairs' coordinates."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat([-second, first], -1) * sin
 
@@ -82,7 +82,7 @@ def seen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int) -> torch
     """Attention of the BLOCK rows from `start` to all rows up to their own.
 
     Spelled out, because torch's fused attention takes longer on a CPU for heads this narrow, and in blocks, because
-    what lies behind a block is never needed. q, k, v [batch, heads, rows, dim] -> [batch, heads, BLOCK, dim].
+    rows after a block are never needed. q, k, v [batch, heads, rows, dim] -> [batch, heads, BLOCK, dim].
     """
     end = min(start + BLOCK, q.shape[2])
     future = torch.ones(end - start, end, dtype=torch.bool).triu(start + 1)

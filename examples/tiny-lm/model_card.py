@@ -1,4 +1,4 @@
-"""The README.md beside the weights: what the model is, and how it came to be."""
+"""The README.md next to the weights: the model and its training."""
 
 from __future__ import annotations
 

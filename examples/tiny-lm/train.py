@@ -33,7 +33,7 @@ from vocabulary import END, train_tokenizer, write_tokenizer
 # Not programs: tests, generated tables, a manual as one string, and whatever else is installed there.
 SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "encodings", "pydoc_data"}
 SKIPPED_PREFIXES = ("_sysconfigdata", "config-")
-HELD_OUT_SHARE = 25  # one file in so many is kept for validation
+HELD_OUT_SHARE = 25  # one file in so many is reserved for validation
 
 BATCH = 8
 LEARNING_RATE = 4e-3
@@ -45,7 +45,7 @@ CHECKPOINT_SECONDS = 120
 
 @dataclass
 class Text:
-    """Source files as token ids: training and held-out i64[n], and the bytes that they stand for."""
+    """Source files as token ids: training and held-out i64[n], and the bytes that they represent."""
 
     training: torch.Tensor
     held_out: torch.Tensor
@@ -66,7 +66,7 @@ class Progress:
 
 def read_sources(library: Path) -> tuple[list[str], list[str]]:
     """The different texts of a standard library for training and for validation, chosen by the hash of the path."""
-    kept: tuple[list[str], list[str]] = ([], [])
+    texts: tuple[list[str], list[str]] = ([], [])
     seen: set[bytes] = set()
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).parts
@@ -79,8 +79,8 @@ def read_sources(library: Path) -> tuple[list[str], list[str]]:
             continue
         seen.add(digest)
         name = hashlib.sha256("/".join(parts).encode()).digest()
-        kept[int.from_bytes(name[:4], "big") % HELD_OUT_SHARE == 0].append(text)
-    return kept
+        texts[int.from_bytes(name[:4], "big") % HELD_OUT_SHARE == 0].append(text)
+    return texts
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], seed: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ END = "<|endoftext|>"
 # Words with the character before them, single digits, operators with their line's end, indentation up to the word.
 PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
-# A conversation is one text, which user and model write in turns.
+# A conversation is one text, which user and model write alternately.
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['content'] }}"
     "{% if message['role'] != 'assistant' %}{{ '\\n' }}{% endif %}{% endfor %}"

@@ -97,7 +97,7 @@ _LATE = {
 }
 
 
-# Type checkers see the imports above in its place.
+# Type checkers see the imports above instead.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Graph + modes + Target -> executable programs: the only place that chains all stages from bind to verify.
+"""Graph + modes + Target -> executable programs: the only module that chains all stages from bind to verify.
 
 Sessions, language models, `memory`, saved programs, emitted C and benchmarks all use the programs compiled here.
 """

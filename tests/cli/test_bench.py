@@ -11,7 +11,7 @@ import pytest
 from test_cli import DIGITS
 
 import ingot
-from ingot.cli.bench import beside, expect_close
+from ingot.cli.bench import expect_close, steps_sentence
 from ingot.cli.demo_language import FOLDER as TINY_LM
 from ingot.inspect.flops import flops
 from ingot.inspect.kernel_bench import FAMILIES, Candidates
@@ -135,11 +135,11 @@ def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:
     assert lines[-1].startswith("a run takes ")
 
 
-def test_a_run_is_told_apart_from_its_steps() -> None:
+def test_the_time_of_a_run_is_separate_from_its_steps() -> None:
     rest = "15 us in the Python call around them"
-    assert beside(24e-6, 9e-6) == f"a run takes 24 us: 9 us in steps, {rest}"
+    assert steps_sentence(24e-6, 9e-6) == f"a run takes 24 us: 9 us in steps, {rest}"
     each = "each timed with a clock and a barrier after it"
-    assert beside(9e-6, 24e-6) == f"a run takes 9 us; its steps, {each}, 24 us together"
+    assert steps_sentence(9e-6, 24e-6) == f"a run takes 9 us; its steps, {each}, 24 us together"
 
 
 def test_what_a_small_step_touches_is_near() -> None:

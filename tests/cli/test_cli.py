@@ -286,7 +286,7 @@ def test_tables_in_a_pipe_are_as_wide_as_columns_say(columns, is_cut):
     assert ("gelu, classifier.features.2.weight, classifier.features.2.bias " in out) != is_cut
 
 
-def test_run_says_what_it_made(call, digits, tmp_path):
+def test_run_prints_its_outputs(call, digits, tmp_path):
     _, out, _ = call("run", DIGITS, "--input", digits[0], "--json")
     (row,) = json.loads(out)
     assert row["shape"] == [360, 10] and row["mean"] == pytest.approx(0.1) and 0 < row["min"] < row["max"] < 1
@@ -399,7 +399,7 @@ def test_printable(text, expected):
     assert printable(text) == expected
 
 
-def test_a_table_that_fits_is_what_rich_makes_of_it(capsys):
+def test_a_table_that_fits_equals_that_of_rich(capsys):
     """But for spaces at the ends of lines."""
     columns = ["name", "bytes", "日"]
     rows = [["x", 7, "[bold]é"], ["f32[2, 3]", 1234567, ""], ["東京", "", "\x1b[31m"]]

@@ -124,7 +124,7 @@ def test_failures_have_their_code_and_say_why(call, folder, monkeypatch, argumen
     assert text in err and "Traceback" not in err
 
 
-def test_a_prompt_longer_than_the_context_says_both_numbers(call, llm):
+def test_a_prompt_longer_than_the_context_reports_both_numbers(call, llm):
     code, out, err = call("generate", FOLDER, LONG, "--context", 128)
     tokens = 1 + len(llm.tokenizer.encode(LONG))
     assert (code, out) == (65, "") and str(tokens) in err and "128" in err
@@ -228,7 +228,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("options", "follows"), CUTS)
-def test_an_answer_that_is_cut_says_so(options, follows, call, tmp_path, monkeypatch):
+def test_a_truncated_answer_is_reported(options, follows, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("schema.json").write_text('{"type": "array", "items": {"type": "integer"}, "minItems": 20}')
     for more in ((), ("--json",)):
@@ -264,7 +264,7 @@ def test_chat_takes_lines_between_quotes(llm):
 
 
 def test_pasted_lines_are_one_message_and_lines_are_remembered(llm, tmp_path):
-    """On a terminal, which says what is pasted."""
+    """On a terminal, which marks pasted text."""
     (answer,) = answers(llm, "import os\nimport re", max_tokens=3)
     child, terminal = chat_on_a_terminal(tmp_path)
     os.write(terminal, b"\x1b[200~import os\nimport re\x1b[201~\r")

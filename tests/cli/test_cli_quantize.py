@@ -86,7 +86,7 @@ def test_report_writes_nothing(call, folder):
     assert code == 0 and out.endswith("every quantized weight is int8 already\n")
 
 
-def test_perplexity_says_what_the_model_does(call, folder):
+def test_perplexity_is_that_of_the_model(call, folder):
     llm = ingot.LLM(FOLDER, precision="f32", context=64)
     expected = perplexity(llm, TEXT, stride=20)
     options = ("--precision", "f32", "--context", 64, "--stride", 20)

@@ -1,4 +1,4 @@
-"""Models by name: fetched from a hub on loopback, found in the cache without one, and what is said where it fails."""
+"""Models by name: fetched from a hub on loopback, found in the cache without one, and the errors of both."""
 
 import errno
 import json
@@ -112,7 +112,7 @@ def test_a_pull_pins_a_branch_until_the_next(hub: FakeHub, home: Path) -> None:
     assert listed[2]["used"] > 0 and listed[2]["nbytes"] > 5e6
 
 
-def test_a_connection_that_breaks_is_taken_up_again(hub: FakeHub, home: Path) -> None:
+def test_a_broken_connection_is_resumed(hub: FakeHub, home: Path) -> None:
     hub.cut["model.safetensors"] = 3 << 20
     hub.asked.clear()
     code, _, err = asked(hub, home, "pull", "acme/later")
@@ -120,7 +120,7 @@ def test_a_connection_that_breaks_is_taken_up_again(hub: FakeHub, home: Path) ->
     assert sum(path.startswith("GET") and path.endswith("model.safetensors") for path in hub.asked) == 2
 
 
-def test_what_came_whole_before_the_end_is_kept(hub: FakeHub, home: Path, answer: str) -> None:
+def test_complete_files_are_preserved_after_an_abort(hub: FakeHub, home: Path, answer: str) -> None:
     hub.cut["model.safetensors"], hub.breaks = 3 << 20, True
     try:
         code, _, err = asked(hub, home, "pull", "acme/later")

@@ -62,7 +62,7 @@ def read(call, *arguments) -> dict:
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_at_every_stage(models, call, monkeypatch, name: str, stage: str) -> None:
-    """Documents are as the documentation says, names found in one are taken by the next, text is at most 80 wide."""
+    """Documents match the documentation, commands accept each other's names, text is at most 80 wide."""
     monkeypatch.setenv("COLUMNS", "80")
     inspect, listing, dot, validate = looks(models, name, stage)
     summary = read(call, *inspect)
@@ -184,7 +184,7 @@ def test_a_trace_ends_with_the_model(call) -> None:
 
 
 def test_a_node_of_many_names_can_be_read(call, tmp_path, monkeypatch) -> None:
-    """Text says how many more there are; JSON has all of them."""
+    """Text has the number of the omitted ones; JSON has all of them."""
     parts = [f"part{i}" for i in range(300)]
     nodes = [helper.make_node("Abs", ["x"], ["shared"]), *(helper.make_node("Exp", ["shared"], [p]) for p in parts)]
     nodes.append(helper.make_node("Concat", parts, ["y"], axis=0))
@@ -281,8 +281,8 @@ def test_each_mode_of_a_language_model_is_compiled(call) -> None:
     assert "prefill, decode, batch: up to stage plan, not run" in call("validate", "tiny-lm")[1]
 
 
-def test_what_validate_says_is_so(call, tmp_path, models) -> None:
-    """Where it says that emitted C takes a model, it does, and where not, not."""
+def test_validate_reports_what_a_session_does(call, tmp_path, models) -> None:
+    """Emitted C accepts a model if and only if the report claims it."""
     for name in ("onnx", "qdq", "program", "encoder"):
         path, dims = models[name]
         allowed = "emit-c" in runs(validated(call, path, *dims)[1])
@@ -290,8 +290,8 @@ def test_what_validate_says_is_so(call, tmp_path, models) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "gemma", "byte_fallback"])
-def test_what_validate_says_of_a_language_model_is_so(call, tmp_path, tokenizer: str) -> None:
-    """What its tokenizer and template stop, too: C and a page take it where it says so, and nowhere else."""
+def test_validate_reports_what_a_language_model_does(call, tmp_path, tokenizer: str) -> None:
+    """Tokenizers and templates included: C and a page accept a model if and only if the report claims it."""
     random_llama(tmp_path / "model", vocab_size=512)
     write_folder(tmp_path / "model", document(tokenizer))
     code, found = validated(call, tmp_path / "model")
@@ -434,7 +434,7 @@ def named_model(path: Path) -> Path:
     return path
 
 
-def test_names_of_the_file_are_taken_and_shown_at_every_stage(call, tmp_path) -> None:
+def test_names_of_the_file_are_accepted_and_shown_at_every_stage(call, tmp_path) -> None:
     model = str(named_model(tmp_path / "m.onnx"))
     for stage in STAGES:
         node = read(call, "inspect-node", model, "/stem/Relu", "--stage", stage)
@@ -475,7 +475,7 @@ def test_a_part_of_a_model_is_drawn(call, tmp_path) -> None:
     assert call("dot", model, "--op", "conv")[0] == 65
 
 
-def test_a_picture_is_graphvizs_or_says_what_it_needs(call, tmp_path, monkeypatch) -> None:
+def test_a_picture_is_graphvizs_or_an_error_names_what_is_missing(call, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = call("dot", "digits", "-o", tmp_path / "x.svg")
     assert code == 69 and "needs Graphviz" in err and "-o NAME.dot" in err and len(err.splitlines()) == 1

@@ -108,7 +108,7 @@ def test_a_dim_without_a_value_is_named_with_what_to_write(call, tmp_path, comma
     assert call(word, DIGITS, *options, "--dim", "batch=1")[0] == 0
 
 
-def test_bench_says_what_it_assumes(call) -> None:
+def test_bench_prints_assumed_dims(call) -> None:
     code, out, _ = call("bench", DIGITS, "--seconds", 0.02)
     assert code == 0 and out.startswith("dims without a value are 1: --dim batch=1\n")
     assert "--dim" not in call("bench", DIGITS, "--seconds", 0.02, "--dim", "batch=1")[1]

@@ -51,7 +51,7 @@ def test_a_template_given_is_as_one_in_the_folder(call, tmp_path: Path, monkeypa
         assert code == 0, err
         made.append(contents(output) if output.exists() else out)
     assert made[0] == made[1]
-    if (output / "config.json").exists():  # a folder, which says itself how it is read
+    if (output / "config.json").exists():  # a folder, which selects its own loader
         assert LLM(output, context=64).complete("def", max_tokens=2).tokens
 
 

@@ -123,7 +123,7 @@ def prepared(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS.keys() - {"train"}))
-def test_a_place_below_a_file(call, tmp_path, monkeypatch, name: str) -> None:
+def test_a_path_below_a_file(call, tmp_path, monkeypatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     prepared(tmp_path)
     expect_line(call(*(word.format("text.txt/made") for word in WRITERS[name])), 73, "text.txt")

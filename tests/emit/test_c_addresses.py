@@ -1,4 +1,4 @@
-"""Emitted C that is fed integers from outside of their range: the program says so, and ends with 65."""
+"""Emitted C with integer inputs out of range: the program reports an error and ends with 65."""
 
 import subprocess
 from pathlib import Path
@@ -27,7 +27,7 @@ def sampled(name: str):  # type: ignore[no-untyped-def]
     raise AssertionError(name)
 
 
-def test_emitted_c_refuses_what_lies_outside(tmp_path: Path) -> None:
+def test_emitted_c_refuses_indices_out_of_range(tmp_path: Path) -> None:
     cases = dict(enumerate(map(sampled, NAMES)))
     graph, feeds = in_one_graph(cases)
     emit(graph, WeightStore(), tmp_path / "c", vector=Vector(feeds, interpret(graph, feeds)))

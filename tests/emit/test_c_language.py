@@ -30,7 +30,7 @@ UNOPTIMISED = "CFLAGS=-O0"  # where commands and interfaces are tried, not what 
 STRICT = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
 MOST_LINES = 6000
 
-PARTS = ("normal", "tokenizer", "language", "chat", "command")  # beside the model and its pool
+PARTS = ("normal", "tokenizer", "language", "chat", "command")  # in addition to the model and its pool
 CONTEXT = 192
 GUIDE = Path(__file__).parents[2] / "docs" / "emit-c.md"
 TEXT = Path(__file__).read_text()
@@ -117,7 +117,7 @@ def test_tokens_are_those_of_python(built: Path):
         assert [int(word) for word in out.split()] == wanted.tokens, words
 
 
-def test_values_may_stand_behind_a_sign(built: Path):
+def test_values_may_follow_an_equals_sign(built: Path):
     """Of every option that has one."""
     given = {"max_tokens": 9, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
     given |= {"presence_penalty": 0.1, "frequency_penalty": 0.1, "seed": 3, "stop": ["~"], "threads": 1}
@@ -203,7 +203,7 @@ def shown(heading: str) -> str:
 
 @once
 def test_a_program_goes_on_with_texts_by_the_library(built: Path):
-    """As the guide shows it, built as it says; as C and as C++ it prints what `LLM` draws."""
+    """The guide's program, built by the guide's command; as C and as C++ it prints the tokens of `LLM`."""
     assert shell("make", "-s", "-C", built, UNOPTIMISED, "libmodel.so")[0] == 0
     program = shown("### From text to text")
     llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
@@ -403,7 +403,7 @@ def test_architectures_give_the_tokens_of_python(case: Case, tmp_path: Path):
     expect_python(tmp_path / "model", tmp_path / "out", {"precision": "f32"})
 
 
-def test_layers_stand_there_once(tmp_path: Path):
+def test_layers_are_emitted_once(tmp_path: Path):
     """However many there are."""
     lines = []
     for layers in (6, 12):

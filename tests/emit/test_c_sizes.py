@@ -1,4 +1,4 @@
-"""Emitted C of dims with a limit: each run says its sizes, and gives the bits of a session that is bound to these."""
+"""Emitted C of dims with a limit: each run sets its sizes, and gives the bits of a session that is bound to these."""
 
 import ctypes
 import json
@@ -206,7 +206,7 @@ def test_an_index_outside_is_an_error_at_every_size(sized: Sized) -> None:
     feeds = sized.feeds(1, 5)
     next(iter(feeds.values()))[0, 4] = 61
     assert sized.run(feeds, 1, 5)[0] == 1
-    assert sized.run(feeds, 1, 4)[0] == 0  # what lies behind is not read
+    assert sized.run(feeds, 1, 4)[0] == 0  # memory after the length is not read
 
 
 def test_the_program_takes_sizes_from_files_and_words(sized: Sized) -> None:

@@ -97,7 +97,7 @@ def metaspace(**changes: Any) -> dict[str, Any]:
 
 
 def ignoring_merges() -> dict[str, Any]:
-    """As Llama 3: a word that is a token needs no merges. And a token that takes the white space beside it."""
+    """As Llama 3: a word that is a token needs no merges. And a token that includes adjacent white space."""
     document = small_tokenizers.document("split_byte_level")
     document["model"]["ignore_merges"] = True
     document["added_tokens"][-1] |= {"lstrip": True, "rstrip": True}

@@ -34,7 +34,7 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def checked(folder: Path, compiler: str = "cc") -> tuple[int, str]:
-    """What a checked run comes to: its exit code, what it says."""
+    """The outcome of a checked run: its exit code and its output."""
     made = subprocess.run(["make", f"CC={compiler}", f"CFLAGS={FLAGS}"], cwd=folder, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     done = subprocess.run(["./model", "--check", "test"], cwd=folder, capture_output=True, text=True)

@@ -18,7 +18,7 @@ PER_SET = ("simd/", "gemm/gemm_micro_", "gemm/gemm_tile", "quant/gemm_micro_", "
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
-# A definition without what stands in its brackets: a function, a declaration, or a call of a macro.
+# A definition without the content of its brackets: a function, a declaration, or a call of a macro.
 SKELETON = re.compile(
     r"(?:[\w *]*__attribute__\(\) )?[\w *]+(?:\(\) ?)+\{\}"  # void K()() {}
     r"|[\w *]+(?:\(\) ?)+;"  # int f();
@@ -36,7 +36,7 @@ def bare(code: str) -> str:
 
 
 def skeleton(code: str) -> str:
-    """Code without its directives and without what stands in its brackets, on one line."""
+    """Code without its directives and without the content of its brackets, on one line."""
     text, depth = "", 0
     for letter in re.sub(r"^ *#.*", "", bare(code), flags=re.MULTILINE):
         depth -= letter in ")]}"

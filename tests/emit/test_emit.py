@@ -324,7 +324,7 @@ def test_every_op_sample(samples: Emitted, compiler: str, flags: str) -> None:
 APART = {name for name in abi.kernels() if name.endswith("_bf16_tiles")}  # sums that the library alone makes
 
 
-def test_every_kernel_can_stand_alone(tmp_path: Path, compiler: str) -> None:
+def test_every_kernel_compiles_alone(tmp_path: Path, compiler: str) -> None:
     """What is cut out for one kernel compiles without the others; all of them together do too."""
     definitions = [(name, args) for name, args in abi.kernels().items() if name not in APART]
     groups = [dict(definitions[i::12]) for i in range(12)]
@@ -423,28 +423,28 @@ def test_names_reach_the_c_as_identifiers(tmp_path: Path, compiler: str) -> None
 
 
 # What means something else where the steps are: to C, its library, its compilers, the kernels, the steps themselves.
-TAKEN = """
+RESERVED = """
     int restrict unix signgam gamma index y0 sinhf memcpy size_t uint8_t abs_f32 K INGOT_ACT_none elementwise_args
-    INGOT_MAX_RANK call member thread threads layer offsets n0 turn num_tasks s inputs outputs weights arena kept run
-    steps arena_2 a A a_2 \u00e9 1 isnan CHECKED model_run model_state model_inputs model_pool_barrier
+    INGOT_MAX_RANK call member thread threads layer offsets n0 iteration num_tasks s inputs outputs weights arena kept
+    run steps arena_2 a A a_2 \u00e9 1 isnan CHECKED model_run model_state model_inputs model_pool_barrier
 """.split()
 
 
-def test_names_that_are_taken(tmp_path: Path, compiler: str) -> None:
+def test_reserved_names(tmp_path: Path, compiler: str) -> None:
     """Each tensor has its own, without a warning."""
     graph = Graph("taken")
     value = graph.add_input("begin", TensorType(f32, (4,)))
-    for number, name in enumerate(TAKEN):
+    for number, name in enumerate(RESERVED):
         weight = graph.add_weight(name, np.full(4, number, np.float32))
         value = graph.add("add", (value, weight), (f"{name}+",)).output
     graph.set_output("call", value)
     emit(graph, WeightStore(), tmp_path)
     names = [row["identifier"] for row in json.loads((tmp_path / "layout.json").read_text())["tensors"]]
-    assert len({name.upper() for name in names}) == len(names) > len(TAKEN)
+    assert len({name.upper() for name in names}) == len(names) > len(RESERVED)
     case = Emitted(tmp_path, {}, {}, tmp_path)
     program = case.compiled(compiler, "-O0", "-Wno-sign-conversion", *STRICT)
     (y,) = case.run(program, {"begin": np.ones(4, np.float32)}).values()
-    np.testing.assert_array_equal(y, np.full(4, 1 + sum(range(len(TAKEN)))))
+    np.testing.assert_array_equal(y, np.full(4, 1 + sum(range(len(RESERVED)))))
 
 
 def embedding() -> Graph:

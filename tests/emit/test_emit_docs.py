@@ -1,4 +1,4 @@
-"""What docs/emit-c.md shows is run as it stands there."""
+"""Run the examples of docs/emit-c.md unchanged."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def command(words: list[str], folder: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
-    """A folder in which the commands have been run, and what the model says of the image that lies there."""
+    """A folder in which the commands have been run, and the model's result for the image in it."""
     folder = tmp_path_factory.mktemp("docs")
     shutil.copy(DATA / "digits.onnx", folder)
     with np.load(DATA / "digits.npz", allow_pickle=False) as held_out:

@@ -220,7 +220,7 @@ WITH_BATCH = ("block", "convnet")
 
 
 @pytest.mark.parametrize("name", RANKS)
-def test_ranks_that_a_run_says(name, rng):
+def test_ranks_known_at_run_time(name, rng):
     """Branches for each, which ONNX Runtime takes as well; ONNX's checker wants a shape of every output."""
     text, given = RANKS[name]
     content, feeds = text_model(text), {"x": rng.standard_normal((2, 3, 4)).astype(np.float32), **given}
@@ -291,7 +291,7 @@ def test_sizes_are_computed_of_the_dims_of_inputs(rng):
             assert got.dtype == want.dtype
 
 
-def test_a_dim_is_left_to_onnx_where_it_says_the_same():
+def test_a_dim_is_left_to_onnx_where_onnx_infers_the_same():
     """What is read again has the same dims, written no longer than before."""
     text = """
         input x: f32[B, S, 6]

@@ -1,4 +1,4 @@
-"""Where a fused multiply-add is no instruction, what stands in for it rounds as libm's fmaf does, once."""
+"""On CPUs without a fused multiply-add, its replacement rounds once, as libm's fmaf does."""
 
 import subprocess
 from importlib.resources import files

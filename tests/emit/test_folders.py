@@ -183,7 +183,7 @@ def test_cmake_builds_and_installs_models_side_by_side(tmp_path: Path) -> None:
 
 
 def test_command_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A user's file, by each command; what a command says beside the names of files."""
+    """A user's file, by each command; the output of a command apart from file names."""
     model = tmp_path / "scaled.onnx"
     ingot.export_onnx(scaled(2), model)
 

@@ -113,7 +113,7 @@ def every_size() -> tuple[Graph, WeightStore, dict[str, np.ndarray]]:
 
 
 def test_bytes_of_a_big_endian_machine(tmp_path: Path) -> None:
-    """Each element of the weights is byte-swapped, as are those of the test vector, whose header says so."""
+    """Each element of the weights is byte-swapped, as are those of the test vector, whose header marks it."""
     graph, store, weights = every_size()
     for order in ("little", "big"):
         emit(graph, store, tmp_path / order, platform=Platform(order))
@@ -133,7 +133,7 @@ def test_bytes_of_a_big_endian_machine(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_widens_floats_is_refused(bare: Path) -> None:
-    """As GCC says of itself on s390x with -std=c11, where sums of floats are rounded as doubles."""
+    """As GCC defines on s390x with -std=c11, where sums of floats are rounded as doubles."""
     words = "cc -U__FLT_EVAL_METHOD__ -D__FLT_EVAL_METHOD__=1 -fsyntax-only digits.c".split()
     done = subprocess.run(words, cwd=bare, capture_output=True, text=True)
     assert done.returncode != 0 and "-fexcess-precision=fast" in done.stderr

@@ -49,7 +49,7 @@ def shell(folder: Path, *words: object) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which `out/model` knows digits, and an image of one lies."""
+    """A folder with `out/model`, which classifies digits, and the image of a digit."""
     folder = tmp_path_factory.mktemp("digits")
     session = ingot.InferenceSession(DIGITS, dims={"batch": 2})
     with np.load(DATA / "digits.npz", allow_pickle=False) as held_out:
@@ -89,7 +89,7 @@ def test_what_has_no_file_is_shown(digits: Path) -> None:
     np.testing.assert_allclose([float(word) for word in shown], expected, rtol=1e-6)
 
 
-def test_values_may_stand_behind_a_sign(digits: Path) -> None:
+def test_values_may_follow_an_equals_sign(digits: Path) -> None:
     wanted = shell(digits, "out/model", "image=image.npy")
     assert shell(digits, "out/model", "--weights=out/weights.bin", "--threads=1", "image=image.npy") == wanted
     assert shell(digits, "out/model", "--check=out/test") == shell(digits, "out/model", "--check", "out/test")
@@ -351,7 +351,7 @@ def test_command_line(call, tmp_path: Path) -> None:
 
 
 def test_a_dim_with_a_limit(call, tmp_path: Path) -> None:
-    """The test vector is as large as may be, where no input says otherwise."""
+    """The test vector is as large as may be, unless an input limits it."""
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=..4", "-o", tmp_path / "out")
     assert (code, err) == (0, "")
     header = (tmp_path / "out" / "model.h").read_text()

@@ -99,13 +99,15 @@ def test_no_two_threads_meet_in_memory(tagged: Path, pool: Callable[[str], str])
 def test_steps_say_their_parts_and_wait_for_each_other(tagged: Path) -> None:
     text, header = (tagged / "model.c").read_text(), (tagged / "model.h").read_text()
     assert "(&s, thread, threads);" in text and "(&s, thread, threads < " in text and "  if (thread == 0) {\n" in text
-    assert "    const int32_t num_tasks = threads" in text and "(&s, turn * num_tasks + thread, num_tasks);" in text
+    assert (
+        "    const int32_t num_tasks = threads" in text and "(&s, iteration * num_tasks + thread, num_tasks);" in text
+    )
     assert "  model_pool_barrier(member);\n" in text
     assert f"#define MODEL_THREADS {THREADS} " in header and "pool" not in header
 
 
 @pytest.mark.parametrize(("word", "message"), [("0", "got 0, expected 1 to 4"), ("5", "got 5"), ("two", "got two")])
-def test_a_number_of_threads_is_one_that_the_plan_was_made_for(tagged: Path, word: str, message: str) -> None:
+def test_a_number_of_threads_is_one_that_the_plan_was_built_for(tagged: Path, word: str, message: str) -> None:
     code, _, err = shell(tagged, built(tagged, as_on_linux, "-O1"), "--threads", word, "--check", "test")
     assert code == 2 and message in err and err.startswith("--threads: out of range, ")
 

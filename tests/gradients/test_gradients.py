@@ -168,7 +168,7 @@ def test_gradients_are_a_program_like_any_other(op, sample):
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=2e-5 * max(1, np.abs(wanted).max(initial=0)))
 
 
-def test_second_use_adds_and_what_is_not_wanted_is_not_made():
+def test_second_use_adds_and_unwanted_gradients_are_not_computed():
     graph = parse(
         """
         graph two

@@ -233,7 +233,7 @@ def test_records_of_a_pt2_are_not_read(models, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offset", [0xFFFFFFF0, 100, -10, 3])
 def test_a_record_elsewhere_is_refused(models, tmp_path: Path, offset: int) -> None:
-    """The place of a record's header in the directory at the end of the file is what a file says it is."""
+    """The offset of a record's header, as the directory at the end of the file declares it."""
     content = bytearray(Path(models["pt2"][0]).read_bytes())
     entry = content.rindex(b"PK\1\2", 0, content.rindex(b"data/weights/weight_0"))
     struct.pack_into("<I", content, entry + 42, offset % (len(content) if offset < 0 else 1 << 32))

@@ -53,7 +53,7 @@ def test_reading(graph):
         _ = node_of(graph, "a").eps
 
 
-def test_add_infers_and_places(graph):
+def test_add_infers_and_inserts(graph):
     node = graph.add("neg", ["a"], "a", before=node_of(graph, "b"))
     assert node.output == "a.1" and graph.type("a.1") == graph.type("a")
     assert names(graph) == ["a", "a.1", "b", "c", "d"]
@@ -283,7 +283,7 @@ def symbolic():
     return graph
 
 
-def test_bind_makes_types_static_and_shares_arrays(rng):
+def test_bind_fixes_types_and_shares_arrays(rng):
     graph = symbolic()
     assert graph.symbols == ["B", "S"]
     bound = graph.bind({"B": 3, "S": 5})

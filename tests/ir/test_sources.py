@@ -39,7 +39,7 @@ def test_merged_sources_are_in_order_and_each_once():
     assert "and 2 more" in shown_sources([Source(i, f"n{i}", "Op") for i in range(6)])
 
 
-def test_what_replaces_a_chain_stands_for_all_of_it():
+def test_the_replacement_of_a_chain_has_all_its_sources():
     graph = parse(
         "graph g\ninput x: f32[4]\na = relu(x)\nb = neg(a)\nc = exp(b)\nd = abs(a)\noutput y = c\noutput z = d\n"
     )
@@ -60,7 +60,7 @@ def test_what_is_replaced_by_an_input_leaves_its_name_to_its_only_reader():
     assert named(graph) == {"b": ["a", "b"]}
 
 
-def test_what_an_op_expands_into_stands_for_it():
+def test_the_expansion_of_an_op_has_its_sources():
     graph = parse("graph g\ninput x: f32[4]\na = hard_swish(x)\noutput y = a\n")
     (node,) = graph.nodes
     graph.name_after(node, [A])
@@ -70,7 +70,7 @@ def test_what_an_op_expands_into_stands_for_it():
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_passes_keep_names_and_do_not_look_at_them(first):
-    """Of random graphs: a node that is still there stands for itself, and what is part of another node for that too,
+    """Of random graphs: a remaining node has itself as a source; a node that was merged is a source of the other node,
     but for what hands on an input to several readers.
     """
     kinds = Counter[str]()

@@ -68,7 +68,7 @@ def preprocessed(text: str) -> str:
 
 
 def test_kernels_with_scratch_say_how_much() -> None:
-    """By the fields of their own struct alone; but for those that need none or are told where things lie."""
+    """By the fields of their own struct alone; except those that need none or receive addresses."""
     sizes = {}
     for kernel, struct in abi.kernels().items():
         numbers = {field.name: 1 for field in abi.structs()[struct] if not field.is_pointer and field.count == 1}

@@ -251,7 +251,7 @@ def test_a_table_that_is_fed_is_no_stored_one() -> None:
 @pytest.mark.parametrize("m, n, k", [(1, 33, 2), (13, 65, 300), (40, 96, 515), (30, 7, 1), (5, 40, 0)])
 @pytest.mark.parametrize("is_transposed", [False, True])
 def test_products_that_pack_a_stored_matrix(m: int, n: int, k: int, is_transposed: bool) -> None:
-    """The bits of the same numbers as floats, whichever way it lies."""
+    """The bits of the same numbers as floats, in either layout."""
     a, stored = at_page_end(random(m, k)), narrow(*((n, k) if is_transposed else (k, n)), seed=1)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": a, "a_stride": k, "c_stride": n + 3, "bias": random(n, seed=2)}
     fields |= {"b_k_stride": 1 if is_transposed else n, "b_n_stride": k if is_transposed else 1, "batch_rank": 0}

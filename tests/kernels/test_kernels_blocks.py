@@ -54,7 +54,7 @@ def decoded(type: str, rows: np.ndarray) -> np.ndarray:
 
 
 def defined(x: np.ndarray, type: str, rows: np.ndarray) -> np.ndarray:
-    """x[m, k] times the rows [n, k], as abi.h says."""
+    """x[m, k] times the rows [n, k], as abi.h defines."""
     return times(*rounded(x), type, rows)
 
 

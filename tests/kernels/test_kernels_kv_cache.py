@@ -106,7 +106,7 @@ OUTSIDE = [("positions", -1, 192), ("positions", 192, 192), ("owners", 2, 2), ("
 
 @pytest.mark.parametrize("name", ITEMS)
 @pytest.mark.parametrize(("table", "bad", "limit"), OUTSIDE)
-def test_a_row_that_lies_outside_is_a_fault(table, bad, limit, name):
+def test_a_row_out_of_range_is_a_fault(table, bad, limit, name):
     x, cache, scales, where, fields = append_case("values", name, 2, 16, rows=1)
     where[table][...] = bad
     for isa, parts in ways():

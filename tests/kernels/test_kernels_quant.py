@@ -45,7 +45,9 @@ def named(bits: int, group: int, has_zeros: bool = False, scale: type = F16) -> 
 
 
 def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
-    """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: less their zeros; scales: for `size` elements."""
+    """x[m, k] times (codes * scales)[k, n], as abi.h defines. codes: minus their zero points; scales: for `size`
+    elements.
+    """
     return product(*rounded(x), codes, scales, size)
 
 

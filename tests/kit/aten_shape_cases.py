@@ -122,7 +122,7 @@ def parts(x):
 
 @case(floats(5, 6, 4))
 def written_in_place(x):
-    """Alone: torch makes the whole program functional, which decomposes what stands beside it."""
+    """Alone: torch makes the whole program functional, which decomposes the other ops."""
     return {"in_place": assigned(x)}
 
 
@@ -183,7 +183,7 @@ def sources(x, i):
         "fill_tensor": A.fill.Tensor(x, torch.tensor(2.0)),
         "copy": A.copy.default(x, i),
         "zero": A.zero.default(x),
-        # No number, not even a NaN, is above infinity: what lies in unset memory does not show.
+        # No number, not even a NaN, is above infinity: the content of unset memory has no effect.
         "empty": torch.empty(2, 3) > float("inf"),
         "empty_like": torch.empty_like(x) > float("inf"),
         "new_empty": x.new_empty(2) > float("inf"),

@@ -21,7 +21,7 @@ from aten_cases import CASES, exported
 from aten_random_cases import exported_draws
 from ingot.emit.onnx import export_onnx
 from ingot.load.aten import load_exported
-from ingot.load.built_ops import Made, format_table, recording
+from ingot.load.built_ops import BuiltOps, format_table, recording
 from ingot.load.onnx import load_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_math_cases import MULTINOMIAL, RANDOM
@@ -32,7 +32,7 @@ from onnx_value_cases import RANKS, VALUES, absent_optional, scan_with_batch
 REWRITE = "`python tests/kit/built_by_rules.py --write` writes the tables anew"
 
 
-def made_by_aten() -> Made:
+def ops_of_aten() -> BuiltOps:
     """The table of every case as it is exported and in core ATen."""
     with recording() as made:
         for name in CASES:
@@ -43,7 +43,7 @@ def made_by_aten() -> Made:
     return made
 
 
-def made_by_onnx() -> Made:
+def ops_of_onnx() -> BuiltOps:
     """The table of every single node, of arithmetic on known and symbolic integers, and of models of other values."""
     with recording() as made:
         for case in [*NODES, *RANDOM, MULTINOMIAL]:
@@ -61,14 +61,14 @@ def made_by_onnx() -> Made:
     return made
 
 
-MADE: dict[str, Callable[[], Made]] = {"aten": made_by_aten, "onnx": made_by_onnx}
+BUILDERS: dict[str, Callable[[], BuiltOps]] = {"aten": ops_of_aten, "onnx": ops_of_onnx}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", required=True, help="write src/ingot/load/*/built_ops.txt")
     parser.parse_args()
-    for importer, make in MADE.items():
+    for importer, make in BUILDERS.items():
         path = Path(*ingot.load.__path__) / importer / "built_ops.txt"
         path.write_text(format_table(make()), encoding="utf-8")
 

@@ -195,7 +195,7 @@ BOARDS = {
     "cortex-m4": ("mps2-an386", "-Os"),
     "cortex-m7": ("mps2-an500", "-O2"),
 }
-# Beside what every compiler asks for: of gcc's own library, integers of 64 bits.
+# In addition to the needs of every compiler: of gcc's own library, integers of 64 bits.
 FOUND = {"memcpy", "memset", "memmove", "__aeabi_ldivmod", "__aeabi_uldivmod", "__aeabi_l2f", "__aeabi_ul2f"}
 MOST_STACK = 20 << 10
 

@@ -59,7 +59,7 @@ _VARIANTS: dict[str, dict[str, object]] = {
 
 
 class Mismatch(AssertionError):
-    """Two ways to run one graph disagree. `kind` says which, without numbers."""
+    """Two ways to run one graph disagree. `kind` names the difference, without numbers."""
 
     def __init__(self, kind: str, detail: str):
         super().__init__(f"{kind}: {detail}")

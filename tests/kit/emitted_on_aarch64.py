@@ -35,7 +35,7 @@ def written(built: models.Built, folder: Path) -> None:
 
 
 def checked(folder: Path, level: str) -> str:
-    """Compiles and runs it; what it says of its outputs."""
+    """Compile and run the program; return its report of the outputs."""
     files = sorted(path.name for path in folder.glob("*.c"))
     flags = [level, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-static", "-pthread"]
     subprocess.run(["aarch64-linux-gnu-gcc", *flags, *files, "-lm", "-o", "model"], cwd=folder, check=True)

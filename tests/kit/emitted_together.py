@@ -17,7 +17,7 @@ from ingot.ir.graph import Graph
 from ingot.passes.precision import F32, Precision
 from ingot.run.store import WeightStore
 
-# What a CPU of a set is told to lack, so that the dispatch chooses that set.
+# The features that a CPU of a set must lack, so that the dispatch chooses that set.
 LACKS = {
     "scalar": "avx2 avx512f avx512vnni", "avx2": "avx512f avx512vnni", "avx512": "avx512vnni", "avx512vnni": "amx",
     "best": "",

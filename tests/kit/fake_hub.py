@@ -43,12 +43,12 @@ class FakeHub:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """What a hub says to one request."""
+    """The answer of a hub to one request."""
 
     hub: FakeHub
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -87,7 +87,7 @@ def found(folder: Path) -> tuple[list[Foreign], Counter[str]]:
 
 
 def source_of(path: Path) -> Any:
-    """What ONNX Runtime loads: the model with sums that it makes exactly, or the path where data lies beside it."""
+    """What ONNX Runtime loads: the model with sums that it makes exactly, or the path if the data is in other files."""
     proto = onnx.load(path, load_external_data=False)
     if any(tensor.external_data for tensor in proto.graph.initializer):
         return str(path)

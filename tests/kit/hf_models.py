@@ -30,7 +30,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model type, what its config says beside SIZES, and how it is stored and planned."""
+    """A model type, the entries of its config in addition to SIZES, and how it is stored and planned."""
 
     name: str
     type: str

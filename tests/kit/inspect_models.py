@@ -53,7 +53,7 @@ def write_bert(folder: Path) -> None:
 
 
 def write_large(path: Path, blocks: int = BLOCKS) -> Path:
-    """An ONNX file of 10 000 nodes; its weights are said to lie in `weights.bin`, which is not there."""
+    """An ONNX file of 10 000 nodes; its weights refer to `weights.bin`, which does not exist."""
     nodes, weights, x = [], [], "x"
     for i in range(blocks):
         weight = TensorProto(name=f"layers.{i}.weight", data_type=TensorProto.FLOAT, dims=[WIDTH, WIDTH])

@@ -87,8 +87,9 @@ def element_strides(array: np.ndarray) -> list[int]:
 
 
 def run(kernel: str, isa: str, parts: int, fields: dict[str, Any], iterations: int = 1) -> None:
-    """Runs the parts of a kernel, in each turn the last first; on avx512 by AMX only where `isa` says so. Two parts are
-    done in three chunks, where the kernel can. fields: its arguments; arrays stand for their addresses."""
+    """Runs the parts of a kernel, in each iteration the last first; on avx512 by AMX only if `isa` has it. Two parts
+    are done in three chunks, where the kernel can. fields: its arguments; arrays stand for their addresses.
+    """
     row, ffi = LIBRARY.kernels[kernel], LIBRARY.ffi
     values = {
         name: ffi.cast("void *", value.ctypes.data) if isinstance(value, np.ndarray) else value

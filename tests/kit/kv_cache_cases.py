@@ -53,7 +53,7 @@ def append_int4(slots):
 
 
 def unpacked(codes, scales, dtype):
-    """What int4 stands for: codes [..., 64, dims / 2], scales [..., 2 * groups, 64]."""
+    """The values of int4: codes [..., 64, dims / 2], scales [..., 2 * groups, 64]."""
     found = []
     for i, group in enumerate(codes.split(16, -1)):
         numbers = torch.cat([group % 16, group // 16], -1).to(dtype)

@@ -54,7 +54,7 @@ def compare(model: Model) -> str:
 
 
 def ask_others(oracle: Oracle, model: Model, values: Feed) -> None:
-    """Raises Mismatch, which says who is alone, unless ONNX Runtime's values are what the graph means."""
+    """Raises Mismatch, which names the outlier, unless ONNX Runtime's values are what the graph means."""
     try:
         oracle.expect_near("ONNX Runtime", {name: values[name] for name in model.outputs})
     except Mismatch as mismatch:

@@ -121,7 +121,7 @@ _BINARY: dict[str, tuple[str, Formula]] = {
     "Pow": ("f32", np.power), "Greater": ("f32", np.greater), "Less": ("f32", np.less), "Equal": ("i32", np.equal),
     "And": ("bool", np.logical_and), "Or": ("bool", np.logical_or), "Xor": ("bool", np.logical_xor),
 }  # fmt: skip
-# dims of the second operand of x [2, 3, 4], what the node says of them, and where they lie.
+# dims of the second operand of x [2, 3, 4], the attributes of the node for them, and their position.
 _ALONG: list[tuple[str, dict[str, int], tuple[int, ...]]] = [
     ("2,3,4", {}, (2, 3, 4)),
     ("3,4", {"broadcast": 1}, (3, 4)),

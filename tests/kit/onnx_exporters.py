@@ -16,7 +16,7 @@ NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 
 @dataclass
 class Writer:
-    """Writes a graph. Weights are drawn; a constant is a node where `nodes` says so, else an initializer."""
+    """Writes a graph. Weights are drawn; a constant is a node if `nodes` has it, else an initializer."""
 
     opset: int
     nodes_of_constants: bool = False

@@ -129,7 +129,7 @@ def _outputs(form: Form, schema: Schema) -> Iterator[Form]:
 
 
 def _attributes(form: Form, schema: Schema) -> Iterator[Form]:
-    """Each attribute left out, with its default said, and with other values."""
+    """Each attribute left out, with its explicit default, and with other values."""
     for name, attribute in schema.attributes.items():
         given = form.attributes.get(name)
         if given is not None and not attribute.is_required:
@@ -250,7 +250,7 @@ def _spaces(form: Form, alike: Sequence[int]) -> Iterator[Form]:
 
 
 def _sizes(form: Form) -> Iterator[Form]:
-    """Each size 0 or 1 wherever it stands, and each dim of each input 1, as broadcasting has it."""
+    """Each size 0 or 1 wherever it occurs, and each dim of each input 1, as broadcasting has it."""
     sizes = {size for array in form.arrays if array is not None for size in array.shape}
     for size in sorted(sizes):
         for other in (0, 1):

@@ -21,7 +21,7 @@ def _ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-Model = tuple[str, dict[str, Any]]  # text, feeds beside x
+Model = tuple[str, dict[str, Any]]  # text, feeds in addition to x
 
 SEQUENCES: dict[str, Model] = {
     "made, changed and joined": (

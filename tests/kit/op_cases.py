@@ -72,7 +72,7 @@ def side_by_side(cases: Sequence[tuple[Op, Sample]], most_steps: int) -> tuple[G
 
 
 def in_one_graph(cases: Mapping[int, tuple[Op, Sample]]) -> tuple[Graph, dict[str, np.ndarray]]:
-    """Cases beside each other, whose operands and results have their numbers, and what they are fed."""
+    """Cases as one graph, with numbered operands and results, and its feeds."""
     graph, feeds = Graph("samples"), {}
     for number, (op, sample) in cases.items():
         count = len(one_node(op, sample)[0].outputs)
@@ -90,7 +90,7 @@ def in_one_graph(cases: Mapping[int, tuple[Op, Sample]]) -> tuple[Graph, dict[st
 
 
 def build(graph: Graph, **target: object) -> Program:
-    """The program of a graph, on this CPU's instruction set unless the target says another."""
+    """The program of a graph, on this CPU's instruction set unless the target sets another."""
     wanted = Target(**{"isa": load().isa(), **target})  # type: ignore[arg-type]
     return Program(compile_mode(graph.copy(), wanted), WeightStore(), Arena())
 

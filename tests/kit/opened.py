@@ -13,7 +13,7 @@ _IN_OPEN = 0x20  # of <sys/inotify.h>
 
 @contextlib.contextmanager
 def watched(*paths: Path) -> Iterator[list[int]]:
-    """A list that holds, when the block is over, how many bytes the kernel told of files of these that were opened."""
+    """A list that holds, when the block is over, how many bytes of opened files of these the kernel reported."""
     libc = ctypes.CDLL(None, use_errno=True)
     told: list[int] = []
     watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -209,7 +209,9 @@ def _normalised(image: np.ndarray) -> np.ndarray:
 
 
 def text_boxes(run: Run, image: np.ndarray) -> tuple[list[tuple[slice, slice]], np.ndarray]:
-    """Where text stands, from top to bottom, and the map that says so. The map's areas are shrunk: boxes are grown."""
+    """The positions of text, from top to bottom, and the map that they are read from. The map's areas are shrunk: boxes
+    are grown.
+    """
     (found,) = run({"x": _normalised(image)})
     boxes = []
     for rows, columns in find_objects(label(found[0, 0] > 0.3)[0]):

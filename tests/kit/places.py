@@ -1,4 +1,4 @@
-"""Where things are, whichever folder a test lies in."""
+"""Paths of the repository, for tests in any folder."""
 
 from pathlib import Path
 

@@ -40,7 +40,7 @@ def packed(b, scale=1.0):
 
 
 def summed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b in f32 as abi.h says of sums that are apart, of numbers whose products are no denormals."""
+    """a @ b in f32 with the split sums of abi.h, of numbers whose products are no denormals."""
     total = np.zeros((len(a), b.shape[1]), np.float32)
     for at in range(0, b.shape[0], 32):
         chains = np.zeros((2, *total.shape), np.float32)

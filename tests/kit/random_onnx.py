@@ -147,7 +147,7 @@ def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays], by_reference:
         raise Refused(str(error)) from error
     if any(len({array.ndim for array in arrays}) > 1 for arrays in zip(*runs, strict=True)):
         raise Refused("a rank that depends on sizes")
-    # The reference sums numbers of 32 bits in 64, and says so.
+    # The reference sums numbers of 32 bits in 64, and declares it.
     dtype = feeds[0][node.input[0]].dtype if node.op_type in REDUCE else None
     return [tuple(array.astype(dtype or array.dtype) for array in arrays) for arrays in zip(*runs, strict=True)]
 

@@ -132,7 +132,7 @@ def fuzz(start: int, count: int) -> Iterator[tuple[range, list[str]]]:
 
 
 def show(seed: int) -> None:
-    """Prints a mutant beside its program, and runs it here."""
+    """Print a mutant and its program, and run it here."""
     with tempfile.TemporaryDirectory() as root:
         programs, scratch = save_sources(Path(root), seed // _OF_ONE_SOURCE), Path(root) / "mutant"
         scratch.mkdir()

@@ -107,7 +107,7 @@ class Mutation:
         row["hash"] = row_hash(key, row, content_hash(self.blob[offset : offset + size]))
 
     def place(self, pattern: str) -> tuple[list[str], int] | None:
-        """A line, and where in it a token that matches stands."""
+        """A line, and the index of a matching token in it."""
         found = [(line, i) for line in self.lines for i, token in enumerate(line) if re.fullmatch(pattern, token)]
         return self.choose(found) if found else None
 
@@ -127,7 +127,7 @@ def _without_type(line: list[str]) -> list[str]:
 
 
 def _everywhere(m: Mutation) -> None:
-    """One number becomes another wherever it stands, in the manifest's shapes too."""
+    """One number becomes another wherever it occurs, in the manifest's shapes too."""
     found = m.place(r"\d+")
     if found:
         old = found[0][found[1]]

@@ -1,4 +1,4 @@
-"""The command line of a fuzzer: which seeds it takes, and what it says of them."""
+"""The command line of a fuzzer: the seeds that it runs, and its report of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 
 def parse_seeds(description: str | None, count: int, *, one: str = "", parallel: bool = False) -> argparse.Namespace:
-    """--count and --start; --seed, where `one` says what becomes of a single seed; --jobs for one in processes."""
+    """--count and --start; --seed, where `one` runs a single seed; --jobs for one in processes."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=count, help=f"how many seeds, {count} if not given")
     parser.add_argument("--start", type=int, default=0, help="the first seed")

@@ -41,7 +41,7 @@ class Case:
 
 
 def _case(source: str, states: Mapping[str, np.ndarray], step: Any, **facts: Any) -> Case:
-    """The case of a text; states that it says are `given` begin with their data."""
+    """The case of a text; states that it marks as `given` begin with their data."""
     given = {name: data for name, data in states.items() if re.search(rf"state {name}: .* = given", source)}
     return Case(parse(f"graph g\n{source}", given), states, step, **facts)
 

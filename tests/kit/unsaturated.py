@@ -10,7 +10,8 @@ from onnx import numpy_helper
 
 _RAISED = 128
 _INT8, _UINT8 = onnx.TensorProto.INT8, onnx.TensorProto.UINT8
-# Among the inputs of an op: its weights, each with its zero point, and what says of which dtype the other operand is.
+# Among the inputs of an op: its weights, each with its zero point, and the attribute with the dtype of the other
+# operand.
 _PLACES: dict[str, tuple[tuple[tuple[int, int], ...], tuple[int, ...]]] = {
     "QLinearConv": (((3, 5),), (0, 2)), "QLinearMatMul": (((3, 5),), (0, 2)), "QGemm": (((3, 5),), (0, 2)),
     "ConvInteger": (((1, 3),), (0, 2)), "MatMulInteger": (((1, 3),), (0, 2)),

@@ -12,7 +12,7 @@ from ingot.cli import main
 SITE = Path(ingot.__file__).parent / "emit" / "web" / "site"
 BLANK = "blank.html"
 READY = "document.getElementById('main')?.inert === false"
-SAID = "document.getElementById('said').textContent"
+STATUS = "document.getElementById('status').textContent"
 ANSWER = "document.getElementById('answer').textContent"
 
 Opened = Callable[..., Tab]

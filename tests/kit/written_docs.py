@@ -188,7 +188,7 @@ def conformance() -> str:
 
 
 def described_in(document: str) -> dict[Op, tuple[str, str]]:
-    """As `described`, of what a document says."""
+    """As `described`, for the content of a document."""
     found, domain = {}, ""
     for line in document.splitlines():
         if line.startswith("## "):

@@ -1,4 +1,4 @@
-"""Texts under a constraint: random walks through the masks give what the schema says, and hostile schemas give errors
+"""Texts under a constraint: random walks through the masks give texts of the schema, and hostile schemas give errors
 in bounded time."""
 
 import json

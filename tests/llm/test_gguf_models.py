@@ -33,7 +33,7 @@ def scaled(kind: str, theta: float = 500.0, **parameters: object) -> dict[str, o
     return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **parameters}}
 
 
-# A folder, and the keys and tensors of the file that say the same beside those that all files have.
+# A folder, and the keys and tensors of the file with the same meaning, in addition to those of all files.
 FAMILIES = [
     (Case("llama", "llama"), {}, {}),
     (
@@ -148,7 +148,7 @@ def apart(llm: ingot.LLM, exact: ingot.LLM) -> float:
 def test_blocks_are_multiplied_as_they_are(
     precision: str | None, rounds: str, error: float, type: str, wide: Path, tmp_path: Path
 ) -> None:
-    """Unless a precision says otherwise: rows are rounded, and nothing else."""
+    """Unless a precision differs: rows are rounded, and nothing else."""
     write_gguf(wide, tmp_path / "model.gguf", stored_as(type))
     options = {"threads": 2, "context": 16, "cache_dtype": "f32"}
     llm = ingot.LLM(tmp_path / "model.gguf", **options, precision=precision)
@@ -254,7 +254,7 @@ def test_ends_of_answers(tiny: Path) -> None:
 
 
 def test_contents_of_weights(wide: Path, tmp_path: Path) -> None:
-    """Files are told apart by what is in them, and numbers that are none are found in blocks too."""
+    """Files are distinguished by content, and invalid numbers are found in blocks, too."""
     prints = set()
     for type in ("f32", "q8_0", "q4_k"):
         path = tmp_path / f"{type}.gguf"

@@ -150,7 +150,7 @@ def test_sequences_of_others_are_refused(folder, model, tmp_path):
         llm.load_sequence(tmp_path / "sequence")
 
 
-def test_streams_may_take_turns(llm, model):
+def test_streams_may_alternate(llm, model):
     prompts = [tokens(20, 9), tokens(21, 14)]
     streams = [llm.generate_tokens(prompt, max_tokens=12) for prompt in prompts]
     drawn = list(zip(*streams, strict=True))
@@ -298,7 +298,7 @@ def test_smaller_caches_lose_what_their_format_loses(folder, model, cache_dtype,
     expected, exact = output.logits[0].numpy(), reference_logits(model, tuple(ids)).numpy()
     found = ingot.LLM(folder, cache_dtype=cache_dtype).logits(ids)
     lost = np.linalg.norm(expected - exact)
-    # Where a number lies between two codes, the last bit of a sum decides.
+    # Where a number is between two quantized values, the last bit of a sum decides.
     assert np.linalg.norm(found - expected) < 0.02 * lost
 
 
@@ -315,7 +315,7 @@ def test_bf16_stays_close(folder, model, tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
-def test_explain_says_which_arithmetic(folder, model, precision):
+def test_explain_prints_the_arithmetic(folder, model, precision):
     """Many rows are rounded to bf16 only where that was asked for and the CPU has it; few rows never are."""
     llm = ingot.LLM(folder, precision=precision)
     node = "model.layers.0.residual"

@@ -1,4 +1,4 @@
-"""What LLM says to arguments that it cannot take, and to a generation_config.json that it cannot follow."""
+"""Errors of LLM for invalid arguments, and for a generation_config.json that it does not support."""
 
 import json
 

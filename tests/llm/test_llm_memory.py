@@ -101,7 +101,7 @@ def test_c_allocates_nothing(folder: Path, counter: Path, cache_dtype: str, opti
 
 @pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["greedy", "everything"])
-def test_python_makes_no_array(folder: Path, together: int, options: dict[str, object]):
+def test_python_allocates_no_array(folder: Path, together: int, options: dict[str, object]):
     """What Python takes for a token is far below one array of logits, and what it keeps is the token's number."""
     llm = ingot.LLM(folder, threads=1, sequences=3)
     generations = [llm.generation(prompt(i, 20), max_tokens=400, **options) for i in range(together)]

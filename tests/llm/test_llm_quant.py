@@ -70,7 +70,7 @@ def test_a_token_alone_and_with_others(precision: str) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_it_says_what_it_does(precision: str) -> None:
+def test_every_product_reads_quantized_weights(precision: str) -> None:
     """Every product reads quantized weights, in each mode, logits in 8 bits; a separate step rounds the rows."""
     llm = ingot.LLM(FOLDER, precision=precision)
     for name in ("prefill", "decode"):

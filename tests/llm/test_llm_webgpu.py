@@ -56,7 +56,7 @@ def test_greedy_tokens_are_native_s() -> None:
     prompt = encoded(PROMPTS[0])
     (tokens,) = greedy(shipped("webgpu"), [prompt], 64)
     assert [tokens] == greedy(shipped("native"), [prompt], 64) and len(tokens) == 64
-    assert len(shipped("webgpu").engine.mode("decode").native.places.steps) <= 50
+    assert len(shipped("webgpu").engine.mode("decode").native.dispatches.steps) <= 50
 
 
 def test_many_keys_are_read_in_parts(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_many_keys_are_read_in_parts(tmp_path: Path) -> None:
     prompt = (encoded(PROMPTS[0]) * 60)[:300]
     found, expected = (greedy(llm, [prompt], 8) for llm in llms)
     assert found == expected
-    steps = [len(llm.engine.mode("decode").native.places.steps) for llm in (llms[0], shipped("webgpu"))]
+    steps = [len(llm.engine.mode("decode").native.dispatches.steps) for llm in (llms[0], shipped("webgpu"))]
     assert steps[0] == steps[1] + config["num_hidden_layers"]
 
 
@@ -107,7 +107,7 @@ def test_small_regions_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         sequence, ids = engine.sequences.start(()), encoded(PROMPTS[0])
         logits = [engine.prefill(sequence, ids).output.copy(), engine.decode([(sequence, 5, None)]).output.copy()]
         found.append(np.concatenate(logits).tobytes())
-        regions = engine.mode("decode").native.places.regions
+        regions = engine.mode("decode").native.dispatches.regions
         assert max(regions.values()) <= nbytes and ({"weights20", "state1"} <= regions.keys()) == (len(found) == 2)
     assert found[0] == found[1]
 
@@ -156,7 +156,7 @@ def test_logits_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_logits_of_which_none_can_be_taken(value: float) -> None:
+def test_logits_without_a_token_to_draw(value: float) -> None:
     here, there = (Sampler(Sampling(temperature=0), 5) for _ in range(2))
     here.native.take(2, value)
     there.native.draw(np.full(5, value, np.float32))
@@ -177,7 +177,7 @@ def test_what_a_language_model_does_not_do_there() -> None:
         ingot.LLM(FOLDER, executor="gpu")
 
 
-def test_memory_is_what_fit_says() -> None:
+def test_memory_is_that_of_the_prediction() -> None:
     assert ingot.LLM(FOLDER, executor="webgpu", sequences=2).memory == memory_of(FOLDER, executor="webgpu", sequences=2)
 
 

@@ -51,7 +51,7 @@ def test_fitted_scales_lose_no_more_than_plain_rounding(coding: Coding, rng: np.
     matrix = (rng.standard_normal((48, 128)) * rng.uniform(0.01, 1, (48, 1))).astype(np.float32)
     coded = code(matrix, coding)
     low, high = coding.limits
-    assert coded.codes.min() >= low and coded.codes.max() <= high and coded.scales.dtype == np.float16
+    assert coded.quantized.min() >= low and coded.quantized.max() <= high and coded.scales.dtype == np.float16
     error, plain = (np.linalg.norm(made - matrix) for made in (coded.decoded(), plainly_rounded(matrix, coding)))
     assert error <= 1.001 * plain
 
@@ -86,7 +86,7 @@ def test_quantized_zeros_and_small_values(coding: Coding) -> None:
 def test_feedback_is_rounding_where_columns_are_independent(coding: Coding, rng: np.random.Generator) -> None:
     matrix = rng.standard_normal((8, 128)).astype(np.float32)
     coded = quantize_with_feedback(matrix, coding, np.diag(np.full(128, 3.0)))
-    np.testing.assert_array_equal(coded.codes, assigned(matrix, coded.scales, coded.zeros, coding))
+    np.testing.assert_array_equal(coded.quantized, assigned(matrix, coded.scales, coded.zeros, coding))
 
 
 @every_coding

@@ -77,7 +77,7 @@ def random_options(rng: random.Random, vocab: int) -> dict:
 
 @pytest.mark.parametrize("vocab", VOCABS)
 @pytest.mark.parametrize("isa", ISAS)
-def test_what_may_be_drawn_is_what_transformers_says(
+def test_candidates_are_those_of_transformers(
     vocab: int, isa: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_isa(isa, monkeypatch)
@@ -343,7 +343,7 @@ class HeapUse(ctypes.Structure):
     ]
 
 
-def test_the_logits_stay_and_no_memory_is_taken() -> None:
+def test_the_logits_stay_and_no_memory_is_allocated() -> None:
     """Ten thousand calls leave the heap as it is."""
     heap = ctypes.CDLL(None).mallinfo2
     heap.restype = HeapUse

@@ -158,7 +158,7 @@ def test_vast_arrays_are_not_allocated(tmp_path: Path) -> None:
     assert "arrays are" in refused(path)
 
 
-def test_places(tmp_path: Path) -> None:
+def test_file_paths(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_state(tmp_path / "absent", "model", VOCAB_SIZE, types(f32))
     os.mkfifo(tmp_path / "fifo")

@@ -96,7 +96,7 @@ def test_characters_come_whole():
     assert streamed("byte_fallback", cut_off)[-1] == "\ufffd"
 
 
-def test_text_is_held_no_longer_than_it_must_be():
+def test_text_is_delayed_no_longer_than_necessary():
     stream = TextStream(tokenizer("byte_level"), ["world!"])
     parts = [stream.push(index) for index in tokenizer("byte_level").encode("hello world")]
     assert "".join(parts) == "hello "

@@ -61,7 +61,7 @@ def reference_logits(ids: list[int]) -> np.ndarray:
         return reference()(torch.tensor([ids])).logits[0].numpy()
 
 
-def test_it_is_small_and_says_where_it_comes_from():
+def test_it_is_small_and_names_its_origin():
     files = {f.name: f.stat().st_size for f in Path(FOLDER).iterdir()}
     assert set(files) == {
         "README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",

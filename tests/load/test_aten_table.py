@@ -45,7 +45,7 @@ def test_random_numbers_are_compared_by_type_shape_and_distribution() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_some_entries_are_as_the_table_says() -> None:
+def test_some_entries_match_the_table() -> None:
     seed = datetime.date.today().toordinal()
     print(f"seed {seed}")
     for name in random.Random(seed).sample(sorted(entries()), TRIED):

@@ -12,7 +12,7 @@ import torch
 from onnx import parser
 
 import models
-from built_by_rules import REWRITE, made_by_onnx
+from built_by_rules import REWRITE, ops_of_onnx
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir.dim import symbol
 from ingot.ir.text import dump, parse
@@ -98,8 +98,8 @@ def test_known_integers(name: str) -> None:
     assert np.array_equal(found, expected)
 
 
-def test_every_rule_is_tried_and_makes_what_the_table_says() -> None:
-    made = made_by_onnx()
+def test_every_rule_is_tested_and_builds_the_ops_of_the_table() -> None:
+    made = ops_of_onnx()
     assert set(made) == {foreign_name(domain, name) for domain, name in RULES}
     assert made == read_table("onnx"), REWRITE
 
@@ -252,7 +252,7 @@ def test_a_schema_body_of_another_domain(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(interpret(load_onnx(proto.SerializeToString()), feeds)["y"], expected, rtol=1e-5)
 
 
-def test_outputs_that_no_node_makes() -> None:
+def test_outputs_that_no_node_computes() -> None:
     """An input, though with dims of other names, a weight, a shape and one value under two names are all outputs."""
     content = text_model("""g (float[2, 3] x) => (float[N, 3] x, w, s, a, b) <float[2] w = {1.0, 2.0}> {
         s = Shape(x)  t = Relu(x)  a = Identity(t)  b = Identity(t) }""")

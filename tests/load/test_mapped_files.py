@@ -163,7 +163,7 @@ def test_nothing_stays_of_what_is_let_go_part_by_part(tmp_path: Path, step: int)
     path = tmp_path / "large"
     path.write_bytes(bytes(24 << 20))
     descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)  # what is read ahead lies in larger pieces than what is written
+    os.fsync(descriptor)  # the kernel reads ahead in larger pieces than it writes
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     whole = np.frombuffer(MappedFile(descriptor, str(path)), np.uint8)
     os.close(descriptor)

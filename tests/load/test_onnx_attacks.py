@@ -92,7 +92,7 @@ def branches_of_two_ranks(name: str, opset: int) -> tuple[onnx.NodeProto, list]:
 
 
 def test_operands_of_unknown_rank(rng: np.random.Generator) -> None:
-    """Every op takes them, or says that it does not: those whose dims it has to know, too."""
+    """Every op accepts them, or reports an error: those whose dims it has to know, too."""
     computed, refused = 0, 0
     for case in {(case.domain, case.op): case for case in NODES}.values():
         for index, name in enumerate(one_node(case, rng)[0].graph.node[0].input):

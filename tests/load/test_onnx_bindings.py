@@ -70,7 +70,7 @@ def test_some_dims_may_be_given() -> None:
         other.run(None, feeds_of(3, 1))
 
 
-def test_what_needs_a_graph_says_what_is_missing(tmp_path) -> None:
+def test_an_error_names_what_a_graph_lacks(tmp_path) -> None:
     content = text_model(SQUEEZED)
     with pytest.raises(UnboundError, match=r"known rank is needed: f32\[...\]"):
         load_onnx(content)
@@ -104,7 +104,7 @@ def test_contexts_share_the_weights_of_a_binding() -> None:
     assert session.weight_bytes == held
 
 
-def test_what_dims_cannot_mend_is_said_at_once() -> None:
+def test_errors_that_no_dims_avoid_are_raised_at_once() -> None:
     body = "agraph (float[n, m, 4] x) => (y) { z = Squeeze (x) y = NoSuchOp (x) }"
     with pytest.raises(UnsupportedError, match="NoSuchOp has no rule") as caught:
         InferenceSession(text_model(body))

@@ -24,7 +24,7 @@ def test_random_models() -> None:
     assert f"{COUNT} seeds" in result.stdout
 
 
-# A node of each op, and the shapes of its operands, where ONNX Runtime does what WRONG_ON_EMPTY says of it.
+# A node of each op, and the shapes of its operands, for which ONNX Runtime behaves as in WRONG_ON_EMPTY.
 _BY_LAST_AXIS = (np.array([-1]),)
 EXAMPLES: dict[str, tuple[dict[str, object], tuple[tuple[int, ...], ...], tuple[np.ndarray, ...]]] = {
     "Einsum": ({"equation": "bqd,bkd->bqk"}, ((2, 2, 0), (2, 2, 0)), ()),

@@ -104,7 +104,7 @@ def test_a_file_of_the_first_format_is_of_opset_1() -> None:
     np.testing.assert_array_equal(interpret(graph, {"x": x})["y"], x + weight[:, None])
 
 
-# What is refused: opset, node, error, what it says.
+# Refused nodes: opset, node, error, message.
 REFUSED = {
     "an axis too far back": (6, "Add<axis=1, broadcast=1>(x, w)", LoadError, "attribute 'axis' is 1"),
     "no dtype": (1, 'Cast<to="COMPLEX"> (x)', LoadError, "'COMPLEX', expected the name of a dtype"),

@@ -47,7 +47,7 @@ def test_gradient_that_is_refused(change: tuple[str, str], error: type, what: st
 
 
 def png(width: int, height: int) -> np.ndarray:
-    """A file of some bytes that says it holds so many pixels, all of them black."""
+    """A file of a few bytes that declares many pixels, all of them black."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -100,7 +100,7 @@ def test_other_formats_are_not_tried() -> None:
         ("re2", "strings", 'g (string[n] x) => (bool[n] y) { y = RegexFullMatch<pattern="a+">(x) }'),
     ],
 )
-def test_without_a_package_the_load_says_what_to_install(
+def test_without_a_package_the_load_names_the_extra_to_install(
     package: str, extra: str, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (package, f"{package}.Image"):

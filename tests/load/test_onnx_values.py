@@ -131,7 +131,7 @@ def test_an_absent_optional() -> None:
 
 
 @pytest.mark.parametrize("name", ["a scan", "a loop of a known number of turns"])
-def test_what_is_known_to_end_is_its_turns(name: str) -> None:
+def test_a_loop_with_a_known_count_is_unrolled(name: str) -> None:
     session = InferenceSession(text_model(VALUES[f"control: {name}"][0]), threads=1, strict=True)
     assert not session.program.fallback
 
@@ -156,7 +156,7 @@ def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:
         InferenceSession(text_model(VALUES["length: positions"][0]), strict=True)
 
 
-def test_a_rank_that_a_run_says() -> None:
+def test_a_rank_known_at_run_time() -> None:
     """What it takes is a visible step, and beyond the largest rank an error of the run; sizes of any number bind it."""
     content = text_model(VALUES["rank: a loop that adds a dim each time"][0])
     session = InferenceSession(content, threads=1)
@@ -176,7 +176,7 @@ LOOP = """g (float x, int64[1] s) => (y, z) { y, z = Loop (, , x) <body = b (int
     (bool l, float w, float[n] e) { l = Identity(k)  w = Add(v, v)  e = ConstantOfShape(s) }> }"""
 
 
-def test_a_scan_makes_outputs_of_elements_of_one_rank():
+def test_a_scan_builds_outputs_of_elements_of_one_rank():
     content = text_model(
         """g (float s, float[3, 2] x) => (float[2] y, float[3, 2] z) { y, z = Scan<num_scan_inputs=1,
         body = b (float[2] v, float[2] e) => (float[2] a, float[2] o) { a = Mul(v, e)  o = Add(a, v) }>(s, x) }"""

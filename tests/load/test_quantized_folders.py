@@ -41,7 +41,7 @@ def test_matrices_are_exactly_those(case: Case, tmp_path: Path, rng: np.random.G
 
 
 @every_case
-def test_the_graph_says_what_kernels_look_for(case: Case, tmp_path: Path, rng: np.random.Generator) -> None:
+def test_the_graph_has_the_facts_that_kernels_need(case: Case, tmp_path: Path, rng: np.random.Generator) -> None:
     """dequantize(codes [n, k], scales [n, groups] or [n], zero points of the codes' dtype), and codes nothing else."""
     write_case(case, tmp_path, rng)
     graph = load_language_model(read_folder(tmp_path), context=None).graph

@@ -173,7 +173,7 @@ def same_dictionaries(found: list[dict], expected: list[dict]) -> bool:
 
 @pytest.mark.parametrize("name", ["scaled logistic", "words as labels", "forest of two", "machine of probabilities"])
 @pytest.mark.filterwarnings("ignore")
-def test_what_skl2onnx_writes_unless_told_otherwise(name: str, tmp_path: Path) -> None:
+def test_default_output_of_skl2onnx(name: str, tmp_path: Path) -> None:
     """Dictionaries of probabilities: all but the last step is native, whichever way the model is run."""
     estimator, rows, target = NUMERIC[name]()
     proto = to_onnx(estimator.fit(rows, target), rows[:1], target_opset=OPSET)
@@ -226,7 +226,7 @@ def test_what_no_constants_are_of_is_not_written() -> None:
         export_onnx(graph)
 
 
-def test_declared_dictionaries_are_held_against_those_made() -> None:
+def test_declared_dictionaries_are_compared_with_results() -> None:
     proto = to_onnx(LogisticRegression().fit(ROWS, TWO), ROWS[:1], target_opset=OPSET)
     (output,) = [each for each in proto.graph.output if each.type.HasField("sequence_type")]
     output.type.sequence_type.elem_type.map_type.key_type = onnx.TensorProto.STRING

@@ -1,4 +1,4 @@
-"""JSON that means one thing; what is refused stands in `attacks/hostile_folders.py`."""
+"""Unambiguous JSON; refused JSON is in `attacks/hostile_folders.py`."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What is wrong with a config, with weights or with a template is said with its name, value and place."""
+"""Errors in a config, in weights or in a template are reported with name, value and location."""
 
 import shutil
 from pathlib import Path
@@ -134,7 +134,7 @@ def test_wrong_template_of_a_model(attack: Attack, tmp_path: Path):
     assert len(message) < 2000
 
 
-def test_a_template_of_the_folder_or_of_the_user_is_taken(folder: Path, tmp_path: Path):
+def test_a_template_of_the_folder_or_of_the_user_is_used(folder: Path, tmp_path: Path):
     """A model type that Ingot lacks, read by a template in its folder, and by one that is given; they are the same
     model as the one that Ingot knows, but for their fingerprint.
     """

@@ -9,7 +9,7 @@ def test_limits() -> None:
     assert (DOCS / "limits.md").read_text(encoding="utf-8") == limits(), REWRITE
 
 
-def test_every_limit_says_of_what() -> None:
+def test_every_limit_has_an_explanation() -> None:
     silent = [f"{path.name}: {name}" for path in SOURCE.rglob("*.py") for name, _, of in limits_of(path) if not of]
     assert not silent
 

@@ -50,7 +50,7 @@ def test_models_of_blocks(dtype: object, rounds: str, tolerance: float, type: st
 
 
 @pytest.mark.parametrize("starts, kernel", [((32, 0), "gemm_q4_k_packed"), ((0, 256), "gemm_f32_packed")])
-def test_rows_are_taken_whole(starts: tuple[int, int], kernel: str) -> None:
+def test_rows_are_gathered_whole(starts: tuple[int, int], kernel: str) -> None:
     """Some rows of a matrix of blocks are one; some columns are decoded."""
     graph = Graph("part")
     x = graph.add_input("x", TensorType(f32, (9, K - starts[1])))

@@ -239,7 +239,7 @@ def test_activations_ride_along() -> None:
     )
 
 
-def test_what_a_depthwise_convolution_makes_is_averaged_by_its_rows() -> None:
+def test_outputs_of_a_depthwise_convolution_are_averaged_by_rows() -> None:
     """The mean reads the row sums that the convolution writes, and does not read the image again."""
     module, x = built("inverted")
     session = ingot.InferenceSession(module, example_inputs=(x,), threads=2)

@@ -22,8 +22,8 @@ BUILDS = {
     **{kind: functools.partial(models.image, kind) for kind in ("resnet", "vit")},
 }
 
-# The scalars that a fused program of a norm reads, beside a value that has the name of one of them; a padding that is
-# filled with one; an expansion, because no kernel takes batch norm; and a state that is replaced.
+# The scalars that a fused program of a norm reads, in addition to a value that has the name of one of them; a padding
+# that is filled with one; an expansion, because no kernel takes batch norm; and a state that is replaced.
 SCALARS = """graph scalars
 input scalar.0.0.f32: f32[4, 48]
 input one: f32[50]

@@ -44,7 +44,7 @@ GRAPHS = {
 
 @pytest.mark.parametrize("fuses", [True, False])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_state_is_replaced_where_it_lies_where_its_readers_can_come_before(name, fuses, rng):
+def test_a_state_is_replaced_in_place_where_its_readers_can_run_before(name, fuses, rng):
     body, in_place = GRAPHS[name]
     source = f"{HEAD}{body}output y = y\n"
     held = rng.standard_normal((4, 4), np.float32)

@@ -72,7 +72,7 @@ def compiled(graph, sizes, threads=2) -> Program:
         lambda n: maximum(0, (n - 1) // 2) + 1, lambda n: math.prod([2, n, n]),
     ],
 )  # fmt: skip
-def test_arithmetic_says_what_a_run_has(compute):
+def test_arithmetic_reports_that_of_a_run(compute):
     """Planned it is the number, and at every run what the same arithmetic makes of the size there."""
     planned = compute(AtMost(40, "rows"))
     assert int(planned) == compute(40)
@@ -158,7 +158,7 @@ def test_unused_rows_need_no_memory():
 
 
 @pytest.mark.parametrize("rows", [1, 7, PLANNED])
-def test_places_behind_what_a_run_uses(rows):
+def test_offsets_that_depend_on_the_size(rows):
     """A concat of two such dims, and a batch of them: pointers move with the size."""
     graph = text.parse(
         """graph g

@@ -57,7 +57,7 @@ def test_quantized_models(name: str, k: int, half: int, group: int) -> None:
 @pytest.mark.parametrize("name", CODES)
 @pytest.mark.parametrize("k, half, group", [(64, 96, 32), (128, 192, 64), (40, 48, 0), (320, 416, 128), (512, 64, 256)])
 def test_scales_of_f32_stay_so(name: str, k: int, half: int, group: int) -> None:
-    """Beside codes, whose products have the bits of f32 panels; no rows are rounded, whatever the target says."""
+    """With quantized weights whose products have the bits of f32 panels; no target rounds rows."""
     ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
     graph = model(40, k, half, CODES[name], group, np.float32)
     form = f"{name.replace('_zp', '')}{'' if group in (32, 64) else '_128'}{'_zp' * ('_zp' in name)}_f32"
@@ -117,7 +117,7 @@ def test_columns_of_quantized_weights(axis: int, group: int) -> None:
     "axis, group, scale, rounded",
     [(1, 16, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (1, 16, np.float32, ()), (0, 32, np.float16, (i8,))],
 )
-def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
+def test_values_beyond_a_panel_are_widened(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
     """Other groups, groups across rows: f32, to the last bit, whether rows are rounded or not."""
     graph = Graph("wide")
     x = graph.add_input("x", TensorType(f32, (5, 96)))
@@ -179,8 +179,9 @@ def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k
 @pytest.mark.parametrize("dtype, form", [(i8, "int8_row"), (i4, "int4")])
 @pytest.mark.parametrize("slots", [1, 2])
 def test_quantized_experts(slots: int, dtype: object, form: str, rows: object, tolerance: float) -> None:
-    """Each row as with the expert's matrix alone, on every set, for any threads and beside any rows; a bad expert is an
-    error."""
+    """Each row as with the expert's matrix alone, on every set, for any number of threads and any other rows; a bad
+    expert is an error.
+    """
     count, family = 70, form if rows is i8 else f"i24_{form}"
     graph, _ = experts(count, slots, dtype)
     x = random("x", count, slots, 96)

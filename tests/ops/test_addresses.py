@@ -73,7 +73,7 @@ def programs(op: Op, sample: Sample):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(("op", "name"), CASES, ids=[f"{op.name}-{name}" for op, name in CASES])
-def test_every_executor_refuses_what_lies_outside(op: Op, name: str) -> None:
+def test_every_executor_refuses_indices_out_of_range(op: Op, name: str) -> None:
     tried = 0
     for first in op.samples:
         for sample in in_other_floats(op, first):
@@ -92,7 +92,7 @@ def test_every_executor_refuses_what_lies_outside(op: Op, name: str) -> None:
     assert tried >= 2, f"{op.name}: no sample gives {name}"
 
 
-def test_every_operand_of_integers_says_what_they_address() -> None:
+def test_every_integer_operand_declares_what_it_addresses() -> None:
     """Those that samples give i32 or i64 alone, but for ops that compute each element of the elements at its place."""
     for op in OPS.values():
         seen: dict[str, set[str]] = {}

@@ -53,7 +53,7 @@ def test_rows_are_exchanged_as_lapack_does_it(size):
             assert np.array_equal(info, expected[2].numpy())
 
 
-def test_a_matrix_without_a_factor_says_where_it_ends():
+def test_a_matrix_without_a_factor_reports_the_failing_block():
     x = np.array([np.eye(3), np.diag([1.0, -1.0, 2.0]), np.full((3, 3), NAN), np.zeros((3, 3))])
     factors, info = apply("cholesky", x)
     expected = torch.linalg.cholesky_ex(torch.from_numpy(x))

@@ -296,8 +296,8 @@ SINGLE = [
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_an_op_acts_on_what_it_says(name: str) -> None:
-    """By its reference on its samples: what it says holds for all of them, and nothing narrower does."""
+def test_an_op_acts_on_its_declared_axes(name: str) -> None:
+    """By its reference on its samples: its declaration holds for all of them, and no narrower one does."""
     op, rng = OPS[name], np.random.default_rng(4)
     holds = {what: all(acts_on(op, s, what, rng) for s in op.samples) for what in ("element", "row")}
     narrowest = "element" if holds["element"] else "row" if holds["row"] else "tensor"
@@ -355,7 +355,7 @@ def test_expands_move_behind_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROW_WISE)
-def test_rows_are_taken_above_it(name: str) -> None:
+def test_rows_are_gathered_above_it(name: str) -> None:
     graph, node, feeds = beside_shared(name, "", (6, 8))
     graph.add_input("few", TensorType(i64, (2,)))
     feeds = {**feeds, "few": np.array([4, 1])}

@@ -110,7 +110,7 @@ def test_inplace_permission_is_for_the_result_type(op, sample, rng):
 
 @pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[0].view])
 def test_views_are_the_operands_memory(op, sample, rng):
-    """`view` says that the elements are the operand's own: numpy agrees whenever it can."""
+    """`view` declares that the elements are the operand's own: numpy agrees whenever it can."""
     (array,) = arrays_of(op, sample, rng)
     attributes = {k: v for k, v in op.attributes.items() if v is not REQUIRED} | sample.attributes
     assert op.function(array, **attributes).size == 0 or np.shares_memory(op.function(array, **attributes), array)

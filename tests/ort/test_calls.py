@@ -245,7 +245,7 @@ def test_a_program_gives_the_same(program: Any, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
-def test_lists_are_taken_as_there(kind: int) -> None:
+def test_lists_are_accepted_as_there(kind: int) -> None:
     lists = {"f": [[1, 2.5], [3, -1e3]], "i": [[1, 2], [3, 250]], "b": [[True, False], [False, True]]}
     fed = {"x": lists.get(NUMBERS[kind], [["a", "bc"], ["", "d"]])}
     model = echo(kind, ["n", "m"])
@@ -275,7 +275,7 @@ ONE = np.ones(2, np.float32)
         (FLOAT, ["n"], [torch.tensor(1.0), torch.tensor(2.0)], np.array([1, 2], np.float32)),
     ],
 )
-def test_what_else_is_taken(kind: int, shape: list, value: Any, expected: Any) -> None:
+def test_other_accepted_inputs(kind: int, shape: list, value: Any, expected: Any) -> None:
     for executor in ("native", "interpret"):
         (got,) = ingot.InferenceSession(echo(kind, shape), executor=executor).run(None, {"x": value})
         assert got.dtype == expected.dtype and np.array_equal(got, expected)
@@ -291,7 +291,7 @@ class OnlyDlpack:
         return ONE.__dlpack_device__()
 
 
-def test_dlpack_is_taken() -> None:
+def test_dlpack_is_accepted() -> None:
     assert np.array_equal(ingot.InferenceSession(echo(FLOAT, ["n"])).run(None, {"x": OnlyDlpack()})[0], ONE)
 
 
@@ -309,7 +309,7 @@ def test_dlpack_is_taken() -> None:
         (FLOAT, 3.0, "wrong rank"),
     ],
 )
-def test_what_is_not_taken(kind: int, value: Any, message: str) -> None:
+def test_rejected_inputs(kind: int, value: Any, message: str) -> None:
     with pytest.raises(ingot.InputError, match=f"input 'x': .*{message}") as caught:
         ingot.InferenceSession(echo(kind, ["n"])).run(None, {"x": value})
     assert isinstance(caught.value, ValueError)
@@ -490,7 +490,9 @@ print(ingot.ort.get_available_providers(), session.get_providers(), [str(each.me
     assert done.stdout == f"{[CPU]} {[CPU]} {[warned]}\n", done.stderr
 
 
-def test_what_does_nothing_says_so_once_asked(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+def test_options_without_effect_are_reported_on_request(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
     monkeypatch.setenv("INGOT_DEBUG", "1")
     made = ingot.ort.SessionOptions()
     made.enable_mem_pattern = False

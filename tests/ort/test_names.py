@@ -1,4 +1,4 @@
-"""Every public name of the installed onnxruntime has a row, and does what the row says."""
+"""Every public name of the installed onnxruntime has a row, and behaves as the row describes."""
 
 import onnxruntime
 import pytest
@@ -7,7 +7,7 @@ import ingot
 from ingot.ort.tables import ACCEPTED, REFUSED
 from ort_names import PATH, REWRITE, document, scopes
 
-BESIDE = {"OrtValueVector"}  # which is in onnxruntime.capi
+ELSEWHERE = {"OrtValueVector"}  # which is in onnxruntime.capi
 
 
 def test_the_document() -> None:
@@ -20,7 +20,7 @@ def test_the_version_is_that_of_the_table() -> None:
 
 @pytest.mark.parametrize("table", [ACCEPTED, REFUSED], ids=["accepted", "refused"])
 def test_tables_name_nothing_else(table: dict[str, dict[str, str]]) -> None:
-    theirs = {scope: {*names, *BESIDE} for scope, names in scopes()}
+    theirs = {scope: {*names, *ELSEWHERE} for scope, names in scopes()}
     assert {scope: set(names) - theirs[scope] for scope, names in table.items() if set(names) - theirs[scope]} == {}
 
 

@@ -1,4 +1,4 @@
-"""What falls to the reference says so, once; models in f16 and f64 do not fall."""
+"""Nodes on the reference cause one warning; models in f16 and f64 have none."""
 
 import io
 import warnings

@@ -47,7 +47,7 @@ def test_it_runs_with_the_others_until_none_changes_the_graph():
         ingot.InferenceSession(parse(TEXT), passes=["cancel"])
 
 
-def test_its_place():
+def test_its_position():
     order = list(PASSES)
     seen = []
     for name, place in (("last", {}), ("first", {"before": "dce"}), ("behind", {"after": "cse"})):
@@ -61,7 +61,7 @@ def test_its_place():
     assert list(PASSES) == order
 
 
-def test_its_place_between_others():
+def test_its_position_between_others():
     places = {"both": {"after": "cse", "before": "fold"}, "several": {"after": ["dce", "fold"], "before": "mask"}}
     for name, place in places.items():
         ingot.register_pass(name, cancel, **place)

@@ -29,8 +29,8 @@ CASES: list[Case] = [
         input k: f32[B, T, 2, 4]
         input v: f32[B, 2, T, 3]
         input m: bool[S, T]
-        kt.turned = permute(k, axes=[0, 2, 1, 3])
-        y = attention(q, kt.turned, v, m, scale=0.5, safe=false)
+        kt.permuted = permute(k, axes=[0, 2, 1, 3])
+        y = attention(q, kt.permuted, v, m, scale=0.5, safe=false)
         output y = y
         """,
     ),

@@ -80,8 +80,8 @@ CASES: list[Case] = [
         """,
         """
         input x: u8[B, 6, 4]
-        b.codes = permute(x, axes=[0, 2, 1]): u8[B, 4, 6]
-        output y = b.codes
+        b.quantized = permute(x, axes=[0, 2, 1]): u8[B, 4, 6]
+        output y = b.quantized
         """,
     ),
     (

@@ -30,12 +30,12 @@ CASES: list[Case] = [
         weight v: f32[4, 8]
         weight g: f32[4]
         n = rms_norm(x, g, eps=1e-05)
-        n.taken = gather(n, take, axis=0)
-        m = matmul(n.taken, w, transpose_b=true)
+        n.gathered = gather(n, take, axis=0)
+        m = matmul(n.gathered, w, transpose_b=true)
         s = silu(m)
         d = matmul(s, v, transpose_b=true)
-        x.taken = gather(x, take, axis=0)
-        r = add(d, x.taken)
+        x.gathered = gather(x, take, axis=0)
+        r = add(d, x.gathered)
         output y = r
         output n = n
         """,
@@ -57,8 +57,8 @@ CASES: list[Case] = [
         input x: f32[6, 12]
         input row: f32[1, 4]
         input take: i32[2]
-        x.taken = gather(x, take, axis=0)
-        a = slice(x.taken, starts=[0, 4], stops=[2, 8], steps=[1, 1])
+        x.gathered = gather(x, take, axis=0)
+        a = slice(x.gathered, starts=[0, 4], stops=[2, 8], steps=[1, 1])
         b = mul(a, row)
         c = reshape(b, shape=[2, 2, 2])
         output y = c
@@ -102,8 +102,8 @@ CASES: list[Case] = [
         input x: f32[6, 3]
         input take: i32[1]
         constant order: i32[3] = [2, 0, 1]
-        x.taken = gather(x, take, axis=0)
-        a = relu(x.taken)
+        x.gathered = gather(x, take, axis=0)
+        a = relu(x.gathered)
         b = gather(a, order, axis=1)
         output y = b
         """,

@@ -569,7 +569,9 @@ def test_all_passes(before, monkeypatch):
 
 
 def test_folding_counts_what_it_reads():
-    """Views at their full size, and operands beside results; references that need room of their own are not called."""
+    """Views at their full size, and operands in addition to results; references that need memory of their own are not
+    called.
+    """
     text = """
         constant one: f32[1, 1] = [1.0]
         constant image: f32[1, 1, 1] = [1.0]

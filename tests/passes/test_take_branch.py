@@ -30,6 +30,6 @@ f32[B, 6]; b = slice(a, starts=[0, 0], stops=[B, 3], steps=[1, 1]): f32[B, 3]; o
 )
 
 
-def test_known_branches_are_taken() -> None:
-    """One stands in another. What has another type than the `if`, whose dim is measured, stays."""
+def test_known_branches_are_inlined() -> None:
+    """One branch is inside another. An `if` whose branches have another type, with a measured dim, stays."""
     check_pass(("take_branch", "dce"), BEFORE, AFTER)

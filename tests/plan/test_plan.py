@@ -117,7 +117,7 @@ output y = y
 
 
 def test_block_is_six_steps_without_copies() -> None:
-    """Heads are views of the fused projection, the attention output lies as the next projection wants it."""
+    """Heads are views of the fused projection, the attention output has the layout that the next projection reads."""
     kernels = [step.kernel for step in lowered_of(BLOCK).steps]
     assert kernels == ["layer_norm_f32", "gemm_f32_packed", "attention_f32"] + ["gemm_f32_packed"] * 3
 

@@ -252,7 +252,7 @@ output y = y
 
 @pytest.mark.parametrize("text", [DRAWN, ROUNDED, CHECKED, LOSSES])
 def test_what_counts_elements_counts_those_of_a_run(text):
-    """Kernels of as many elements as a number says: behind those of a run lie others, of a larger one."""
+    """Kernels with an element count: after the elements of a run there are those of a larger run."""
     graph = parse(text)
     planned, each = (ingot.InferenceSession(graph, dims=dims) for dims in ({"n": ingot.at_most(64)}, {}))
     for size in (64, 3, 1, 9):
@@ -281,7 +281,7 @@ def test_what_counts_elements_counts_those_of_a_run(text):
     ],
 )
 def test_where_no_one_program_serves(text, limit, sizes, reason):
-    """Each size has a program of its own; the session says so, and why."""
+    """Each size has a program of its own; the session reports it, with the reason."""
     graph = parse(text)
     planned = ingot.InferenceSession(graph, dims={"n": ingot.at_most(limit)})
     each = ingot.InferenceSession(graph, dims={})

@@ -30,7 +30,7 @@ def test_it_stays_off_where_it_was() -> None:
         gc.enable()
 
 
-def test_what_was_made_is_old_and_collected_with_everything() -> None:
+def test_created_objects_are_old_and_collected_with_everything() -> None:
     class Node:
         other = None
 

@@ -68,7 +68,7 @@ def graph_of(name: str) -> Graph:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_kernels_may_not_be_given_stays_on_the_reference(name: str, tmp_path) -> None:
+def test_operands_that_kernels_reject_stay_on_the_reference(name: str, tmp_path) -> None:
     graph, feeds = graph_of(name), {"w": WORDS, "x": X}
     expected = ingot.InferenceSession(graph, executor="interpret").run(None, feeds)
     session = ingot.InferenceSession(graph)

@@ -63,7 +63,7 @@ def read(text: str) -> Graph:
     constant = ", ".join(map(repr, rng.standard_normal(64).tolist()))
     lines = text.replace("CONSTANT", f"[{constant}]").replace("{\n", "{").replace("\n}", "}").split("\n")
     joined, depth = [], 0
-    for line in lines:  # a subgraph stands on one line, its own ones parted by semicolons
+    for line in lines:  # a subgraph is on one line, separated by semicolons
         joined.append(("; " if depth and joined else "\n") + line)
         depth += line.count("{") - line.count("}")
     return parse("".join(joined).lstrip("\n"), {"w": rng.standard_normal((8, 8)).astype(np.float32)})

@@ -1,4 +1,4 @@
-"""The native library is found, checked and opened, or a clear error says why not."""
+"""The native library is found, checked and opened, or a clear error gives the reason."""
 
 import dataclasses
 import os
@@ -169,7 +169,9 @@ def test_import_opens_nothing() -> None:
     assert result.stdout.split() == ["False", "False"]
 
 
-def test_an_installation_without_its_library_says_how_to_get_one(reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_installation_without_its_library_explains_how_to_get_one(
+    reload: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     reload.delenv("INGOT_LIBRARY", raising=False)
     reload.setattr(library.importlib.resources, "files", lambda _: tmp_path)
     reload.setattr(library.sysconfig, "get_path", lambda _: str(tmp_path))

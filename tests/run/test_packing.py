@@ -67,7 +67,7 @@ def test_panels(
     assert np.isnan(packed[expected.size :].astype(np.float32)).all()
 
 
-def test_halves_that_lie_differently(rng: np.random.Generator) -> None:
+def test_halves_with_different_layouts(rng: np.random.Generator) -> None:
     halves = [placed(rng.standard_normal((9, 48)).astype(np.float32), layout) for layout in ("rows", "columns")]
     expected = panels_of(F32, halves)
     packed = np.empty_like(expected)

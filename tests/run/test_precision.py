@@ -96,7 +96,7 @@ def test_a_saved_program_keeps_it(tmp_path, precision: str) -> None:
 
 
 def test_without_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session refuses, and says what runs."""
+    """A session refuses, and lists the supported ones."""
     monkeypatch.setenv("INGOT_ISA", "scalar")
     assert not load().dots(load().isa())
     for precision, lacking in {"bf16": "dot products", "bf16amx": "tiles"}.items():

@@ -70,7 +70,7 @@ def test_products_are_as_near_as_steps(sizes: tuple[int, int, int], transposed: 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 @pytest.mark.parametrize("made", ["slice", "reshape", "gather"])
-def test_matrices_that_are_made_of_others(made: str, precision: str) -> None:
+def test_matrices_computed_from_others(made: str, precision: str) -> None:
     """Codes are those of what a graph makes of a weight that has other rows, as slices of one for three products do."""
     results, (m, k, n) = [], (3, 64, 96)
     w, x = random(2 * n, k, seed=1), random(m, k, seed=2)
@@ -164,7 +164,7 @@ def coded(graph: Graph) -> dict[str, DType]:
 
 
 def test_what_stays() -> None:
-    """A classifier, depthwise filters, small matrices, one beside rows that lie as columns; filters have 8 bits."""
+    """A classifier, depthwise filters, small matrices, one with transposed rows; filters have 8 bits."""
     whole = network()
     optimize(whole)
     for precision, dtype in (("int8", i8), ("int4", i4)):

@@ -85,7 +85,7 @@ def test_a_binding_does_each_thing_once() -> None:
     done = calls(lambda: session.run(None, feed(SIZES[1])))
     assert session.bindings.misses == 2
     nodes = len(session.graph)
-    # One graph beside the symbolic one, one lowering of it, and one question to the rows for each node.
+    # One graph in addition to the symbolic one, one lowering of it, and one question to the rows for each node.
     assert done["ir/graph.bind"] == 1 and done["ir/graph.copy"] == 0
     assert done["lower/lowering.__init__"] == 1
     assert LAYERS < done["lower/selection._ask"] <= nodes
@@ -116,8 +116,8 @@ def test_nothing_is_tried_where_nothing_can_be_better(middle: str, size: int) ->
     assert done["plan/memory._byte_range"] == 0
 
 
-def test_shapes_that_were_right_before_are_taken_at_once(monkeypatch):
-    """However many there were; what is wrong beside them is the error that it always is."""
+def test_shapes_that_were_valid_before_are_accepted_at_once(monkeypatch):
+    """However many there were; other mistakes raise their usual error."""
     monkeypatch.setattr(context, "MAX_CACHED_SHAPES", 2)
     graph = parse("""graph pairs
 input x: f32[n, m]

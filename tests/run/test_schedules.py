@@ -97,7 +97,7 @@ print("done")
 
 
 def test_runs_in_signal_handlers() -> None:
-    """They get the right bits, or are told that they are inside a call that compiles; the call itself is unharmed."""
+    """They get the right bits, or an error that they are inside a call that compiles; the call itself is unharmed."""
     result = run_script(SIGNALS)
     assert (result.returncode, result.stdout.strip()) == (0, "done"), result.stderr
 

@@ -177,7 +177,7 @@ def pickled(session):
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
 @pytest.mark.parametrize("source", ["graph", "path", "bytes", "program"])
-def test_a_copy_is_made_anew_of_the_source(mlp: Graph, copied, source: str, tmp_path) -> None:
+def test_a_copy_is_rebuilt_from_the_source(mlp: Graph, copied, source: str, tmp_path) -> None:
     made, options = mlp, {"executor": "native", "threads": 1, "strict": True, "dims": {"B": ingot.at_most(4)}}
     if source in ("path", "bytes"):
         made = ingot.export_onnx(mlp).SerializeToString()
@@ -243,7 +243,7 @@ def test_outputs_are_the_callers(mlp: Graph) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(first, kept, strict=True))
 
 
-def test_inputs_are_held_for_the_whole_call(registering: None) -> None:
+def test_inputs_are_alive_for_the_whole_call(registering: None) -> None:
     """Whoever lets go of an array during a run takes no memory from it; what is written into one may be read."""
     given, seen = {}, []
 

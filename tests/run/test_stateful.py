@@ -72,7 +72,7 @@ def test_on_webgpu(name: str, adapter: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_validate_says_what_executors_do(name: str, tmp_path: Path) -> None:
+def test_validate_reports_what_executors_do(name: str, tmp_path: Path) -> None:
     case = case_of(name)
     ingot.InferenceSession(case.graph).save(tmp_path / "program")
     document = validate_document(str(tmp_path / "program"), "planned", dims={}, precision=None, threads=1, mode=None)

@@ -301,7 +301,7 @@ def rows_of(table: np.ndarray) -> Graph:
 TABLE = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
-def test_after_the_first_run_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_first_run_nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     session, feeds = on_webgpu(product(4)), {"x": np.ones((2, 4), np.float32)}
     gpu, made = open_device().gpu, []
 
@@ -325,7 +325,7 @@ def test_a_run_follows_one_that_was_interrupted() -> None:
 
 
 def test_what_a_kernel_writes_past_a_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step is told that it has a row more."""
+    """A step gets a number of rows that is too large by one."""
     monkeypatch.setenv("INGOT_CHECK", "3")
     graph, feeds = Graph("rows"), {"x": np.ones((3, 8), np.float32)}
     graph.add_input("x", TensorType(f32, (3, 8)))
@@ -334,7 +334,7 @@ def test_what_a_kernel_writes_past_a_tensor_is_found(monkeypatch: pytest.MonkeyP
     session = on_webgpu(graph)
     assert session.run(None, feeds)[0][2, 7] == 0.125
     program = session.program.only
-    assert program.places.steps[0].words[2] == 3
+    assert program.dispatches.steps[0].words[2] == 3
     program._parameters[0, 2] = 4
     program._device.gpu.queue.write_buffer(program._parameter_buffer, 0, program._parameters)
     program._grids[0] = (4, 1)

@@ -25,9 +25,9 @@ def test_attention_is_the_reference_s(op: str, bodies: list[str], case: Sample) 
     (found,) = session.run(None, feeds)
     (exact,) = interpret(graph, feeds, float64=True).values()
     np.testing.assert_allclose(found, exact, rtol=5e-6, atol=5e-6)
-    places = session.program.only.places
-    assert len(places.steps) == len(bodies)
-    assert ("fn tile_seen" in places.shaders[0]) == (bodies is TILES)
+    dispatches = session.program.only.dispatches
+    assert len(dispatches.steps) == len(bodies)
+    assert ("fn tile_seen" in dispatches.shaders[0]) == (bodies is TILES)
 
 
 def test_tiles_have_a_workgroup_s_memory_for_themselves() -> None:
@@ -36,4 +36,4 @@ def test_tiles_have_a_workgroup_s_memory_for_themselves() -> None:
         graph.add_input(name, TensorType(f32, (1, 2, 20, 8)))
         graph.set_output(f"{name}.out", graph.add("attention", [name] * 3, scale=0.4).output)
     session = InferenceSession(graph, executor="webgpu", strict=True, passes=())
-    assert len(session.program.only.places.steps) == 2
+    assert len(session.program.only.dispatches.steps) == 2

@@ -40,8 +40,8 @@ def test_subgroups_meet_in_norms_and_reductions(monkeypatch: pytest.MonkeyPatch)
         plain = InferenceSession(graph, executor="webgpu", strict=True, passes=())
         monkeypatch.setenv("INGOT_WGPU_FEATURES", "subgroups")
         session = InferenceSession(graph, executor="webgpu", strict=True, passes=())
-        assert "subgroup" in "".join(session.program.only.places.shaders)
-        assert "subgroup" not in "".join(plain.program.only.places.shaders)
+        assert "subgroup" in "".join(session.program.only.dispatches.shaders)
+        assert "subgroup" not in "".join(plain.program.only.dispatches.shaders)
         found, again = session.run(None, {"x": x}), session.run(None, {"x": x})
         exact = interpret(graph, {"x": x}, float64=True)
         for name, value, same in zip(graph.outputs, found, again, strict=True):
@@ -55,7 +55,7 @@ def test_the_shipped_model_s_tokens_are_native_s_by_subgroups(monkeypatch: pytes
     prompt = llms[0].tokenizer.encode("def fibonacci(n):\n")
     found, expected = (list(llm.generate_tokens(prompt, max_tokens=24)) for llm in llms)
     assert found == expected and len(found) == 24
-    assert "subgroupAdd" in "".join(llms[0].engine.mode("decode").native.places.shaders)
+    assert "subgroupAdd" in "".join(llms[0].engine.mode("decode").native.dispatches.shaders)
 
 
 def of_f16(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +87,7 @@ def test_products_in_f16_are_within_their_tolerance(monkeypatch: pytest.MonkeyPa
         graph.set_output("packed", graph.add("matmul", ["again", graph.add_weight("z", b)]).output)
         session = InferenceSession(graph, executor="webgpu", strict=True)
         lowered = session.program.only
-        assert all("alias Term = f16;" in text for text in lowered.places.shaders)
+        assert all("alias Term = f16;" in text for text in lowered.dispatches.shaders)
         assert {step.kernel for step in lowered.plan.steps} == {"gemm_f32_gated", "gemm_f32_packed", "matmul_f32"}
         (x, x_most), (y, y_most) = (of_f16(a, each) for each in (b, v))
         gated, given, packed = session.run(None, feeds)

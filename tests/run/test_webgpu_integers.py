@@ -40,7 +40,7 @@ def test_quantised_layers_are_native_s(signed: bool, tmp_path: Path, rng: np.ran
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "average", "min", "max"])
-def test_trees_vote_as_the_reference_says(aggregate: str) -> None:
+def test_trees_vote_as_in_the_reference(aggregate: str) -> None:
     tables = forest(7, np.float32, 13, 6, 6, 3)
     x = np.random.default_rng(3).integers(-2, 3, (70, 6)).astype(np.float32)
     x[x == 2] = np.nan

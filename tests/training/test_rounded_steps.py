@@ -70,7 +70,7 @@ def frozen(stored, data):
 
 
 @pytest.mark.parametrize("stored", BYTES)
-def test_a_frozen_matrix_lies_once(stored, rng):
+def test_a_frozen_matrix_is_stored_once(stored, rng):
     """For all rows that it is multiplied with, either way and by any program of a trainer; with the bits of one whose
     elements are stored as f32, but for sums in the order of columns.
     """

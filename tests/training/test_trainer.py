@@ -199,7 +199,7 @@ def test_a_step_is_what_the_reference_computes(rng):
         np.testing.assert_allclose(value, expected[f"state:{name}"], rtol=0, atol=1e-5)
 
 
-def test_a_training_graph_has_a_text_and_says_what_is_trained(rng, tmp_path, call):
+def test_a_training_graph_has_a_text_and_names_what_is_trained(rng, tmp_path, call):
     module, batch = made("mlp")
     trainer = ingot.Trainer(module, example_inputs=batch(rng), optimizer=ADAMW, trainable=["3.*"])
     assert trainer.parameters == ["3.weight", "3.bias"]

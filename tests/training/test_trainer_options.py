@@ -156,7 +156,7 @@ def test_names_train_what_requires_no_gradients(rng):
     np.testing.assert_allclose(losses, 2 * [expected], rtol=0, atol=1e-5)
 
 
-def test_a_session_runs_the_parameters_where_they_lie(rng):
+def test_a_session_runs_on_the_parameters_without_a_copy(rng):
     module, batch = made("transformer")
     x, target = batch(rng)
     trainer = ingot.Trainer(module, example_inputs=(x, target), optimizer=ADAMW, threads=1)

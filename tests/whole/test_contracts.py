@@ -30,7 +30,7 @@ def test_every_check_is_of_a_contract() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_contract_says_holds(name: str) -> None:
+def test_the_statements_of_a_contract_hold(name: str) -> None:
     found = gate(load(name), shapes=3, seed=1)
     assert {each.found for each in found if each.status == "active"} == {"holds"}, found
 

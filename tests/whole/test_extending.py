@@ -1,4 +1,4 @@
-"""docs/extending.md runs as it stands."""
+"""The examples of docs/extending.md run unchanged."""
 
 import re
 import subprocess

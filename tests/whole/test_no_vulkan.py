@@ -11,7 +11,7 @@ FILES = [str(TESTS / "run" / "test_webgpu_saved.py"), str(TESTS / "run" / "test_
 
 
 def test_one_reason_for_all_that_is_skipped(tmp_path: Path) -> None:
-    """No test fails there, and one that is skipped says why for all that need an adapter."""
+    """No test fails there, and one skip gives the reason for all that need an adapter."""
     (tmp_path / "libvulkan.so.1").write_text("no library")
     own = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
     own |= {"LD_LIBRARY_PATH": str(tmp_path)}

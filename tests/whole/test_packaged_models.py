@@ -125,7 +125,7 @@ def test_types_of_files_are_detected() -> None:
 
 
 LINES = ("Ingot compiles models", "Total: 1,234.56 EUR", "the quick brown fox")
-UNSPACED = str.maketrans("", "", " ")  # the model reads few of the spaces beside digits
+UNSPACED = str.maketrans("", "", " ")  # the model reads few of the spaces next to digits
 
 
 def test_printed_text_is_read() -> None:
@@ -187,7 +187,7 @@ OTHERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("file", OTHERS)
 def test_the_other_judges_of_sound_agree(file: str) -> None:
-    """What speechmos ships beside those above, over numbers as spectra have them."""
+    """The other models of speechmos, on numbers with the range of spectra."""
     rng = np.random.default_rng(7)
     both = Both("speechmos", file)
     feeds = {name: rng.uniform(-1, 1, shape).astype(np.float32) for name, shape in OTHERS[file].items()}

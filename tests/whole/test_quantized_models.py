@@ -62,7 +62,7 @@ def kernels_of(session: InferenceSession) -> list[str]:
     return [end.split(" (from ")[0] for end in ends]
 
 
-def test_what_explain_says(tmp_path, rng) -> None:
+def test_the_text_of_explain(tmp_path, rng) -> None:
     """A convolution with its bias and activation is one step, from bytes to bytes."""
     layer = next(layer for layer in LAYERS if layer.op == "Conv" and layer.then == "Relu")
     proto, feeds = quantized(layer, tmp_path, rng, qdq=True, signed=False, per_channel=True, symmetric=False)
@@ -213,7 +213,7 @@ def test_a_precision_keeps_quantized_matrices(precision: str, kernel: str, toler
 
 @pytest.mark.parametrize("precision", ["int8", "int4", "int4w"])
 def test_scales_that_f16_lacks_the_range_for_stay(precision: str, rng) -> None:
-    """And so do the codes, beside rows of f32: nothing of the matrix is rounded."""
+    """And so do the quantized values, with rows of f32: nothing of the matrix is rounded."""
     proto, feeds = product_of_quant(rng, 256, 512, 4, 32, True)
     (scales,) = (each for each in proto.graph.initializer if each.name == "s")
     array = numpy_helper.to_array(scales).copy()

@@ -17,7 +17,7 @@ COUNT, CHUNK = 300, 10
 
 # What once went wrong -> the graph.
 FOUND = {
-    "a static output beside a node that only the reference runs": """
+    "a static output and a node that only the reference runs": """
         input x: f32[2, 3, 3]
         weight w: f32[4]
         y = pairwise_coupling(x)

@@ -190,7 +190,7 @@ def test_float_biases_of_quantized_weights(rng) -> None:
 
 @pytest.mark.parametrize("bound", [6, 1])
 def test_a_scale_for_each_channel(bound: int, rng) -> None:
-    """Beside filters of a channel each; where bounds of codes are not those of the floats before, these go first."""
+    """With filters of a channel each; if quantized bounds differ from the float bounds, the float ones apply first."""
     made = AsNncf(rng)
     bounds = [made.constant(f"b{value}", np.array(value, F)) for value in (0, bound)]
     a = made.conv("a", made.rounded("x", 0.03, 128), (300, 3, 1, 1))

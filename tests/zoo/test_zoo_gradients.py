@@ -147,7 +147,7 @@ def test_gradients_are_those_of_torch(row: Architecture) -> None:
         assert ours <= 2 * theirs
 
 
-def test_the_guide_says_how_many_there_are() -> None:
+def test_the_guide_has_their_number() -> None:
     (count,) = re.findall(r"(\d+) networks of `tests/zoo`", GUIDE.read_text())
     assert int(count) == len(ROWS)
 

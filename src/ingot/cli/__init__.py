@@ -48,7 +48,7 @@ COMPLETE = "_INGOT_COMPLETE"  # the environment variable by which a shell reques
 
 
 class ExitCode:
-    """Context manager that turns an exception into one message on stderr and an exit code."""
+    """Context manager that converts an exception to one message on stderr and an exit code."""
 
     def __enter__(self) -> None:
         return None

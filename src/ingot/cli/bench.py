@@ -40,7 +40,7 @@ seconds_option = click.option(
 
 
 class ModelByDefault(click.Group):
-    """A command group that accepts a model in the place of a command."""
+    """A command group that accepts a model instead of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the command `model` or `llm` before a model, and fetch the model."""
@@ -130,10 +130,10 @@ def model(model: Model, seconds: float, top: int, against: str | None, as_json: 
     if steps[1] is not None:
         print_text(f"  {'limits':<10} {limits_text(steps[1])}")
     print_steps(*steps, top)
-    print_folded(beside(p50, steps[0].microseconds * 1e-6))
+    print_folded(steps_sentence(p50, steps[0].microseconds * 1e-6))
 
 
-def beside(run: float, steps: float) -> str:
+def steps_sentence(run: float, steps: float) -> str:
     """Return a sentence that compares the time of a run with the sum of its steps, both in seconds."""
     if steps > run:
         each = "each timed with a clock and a barrier after it"

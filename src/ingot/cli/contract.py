@@ -38,7 +38,7 @@ def contract(name: str | None, bounds: bool, as_json: bool) -> None:
         for each in contracts:
             print_table(
                 [f"{each.id} {each.version}", each.title, "found"],
-                ([f.id, f.says, f"{f.found} {f.detail}".strip()] for f in found if f.contract == each.id),
+                ([f.id, f.statement, f"{f.found} {f.detail}".strip()] for f in found if f.contract == each.id),
             )
     broken = [each.id for each in found if each.found in ("falsified", "missed")]
     if broken:

@@ -13,7 +13,7 @@ from ingot.cli.model import as_json
 from ingot.cli.terminal import columns_or, print_facts, print_json, print_lines, print_table, print_text, progress
 from ingot.errors import InputError
 
-PIPE_COLUMNS = 80  # of the table in a pipe, unless COLUMNS says another width
+PIPE_COLUMNS = 80  # of the table in a pipe, unless COLUMNS sets another width
 
 
 @click.command(epilog="Example: ingot ops 'conv*'")

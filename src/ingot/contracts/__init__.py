@@ -22,10 +22,10 @@ _ROUNDS = 15
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A property that always holds. says: the property in words; check: the name of the check that tests it."""
+    """A property that always holds. statement: the property in words; check: the name of the check that tests it."""
 
     id: str
-    says: str
+    statement: str
     check: str
     status: str
 
@@ -64,7 +64,7 @@ class Finding:
     contract: str
     version: str
     id: str
-    says: str
+    statement: str
     status: str
     found: str
     detail: str
@@ -105,14 +105,16 @@ def gate(contract: Contract, *, shapes: int | None = None, seed: int = 0, timed:
         outcome, detail = "not run", ""
         if row.status == "active":
             outcome, detail = _tried(contract, row, contract.shapes[:shapes], seed)
-        found.append(_finding(contract, row.id, row.says, row.status, outcome, detail))
+        found.append(_finding(contract, row.id, row.statement, row.status, outcome, detail))
     for number, bound in enumerate(contract.bounds, 1):
-        says = f"at {'x'.join(map(str, bound.shape))}, at most {bound.target:.2f} of numpy's time"
+        statement = f"at {'x'.join(map(str, bound.shape))}, at most {bound.target:.2f} of numpy's time"
         outcome, detail = "not run", ""
         if timed:
             ratio = _ratio(contract, bound, seed)
             outcome, detail = "met" if ratio <= bound.target else "missed", f"{ratio:.2f}"
-        found.append(_finding(contract, f"BOUND-{contract.id.upper()}-{number:03}", says, "target", outcome, detail))
+        found.append(
+            _finding(contract, f"BOUND-{contract.id.upper()}-{number:03}", statement, "target", outcome, detail)
+        )
     return found
 
 

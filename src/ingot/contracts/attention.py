@@ -40,7 +40,7 @@ def attention_error(subject: str, shape: Shape, tolerance: float, rng: np.random
 
 @check
 def attention_between(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Check that results lie between the least and the largest value: the weights sum to 1."""
+    """Check that results are between the least and the largest value: the weights sum to 1."""
     feeds = _feeds(shape, rng)
     y, v = _SUBJECT.run(shape, feeds), feeds["v"]
     slack = tolerance * np.abs(v).max()

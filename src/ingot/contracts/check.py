@@ -34,7 +34,7 @@ class Subject:
     weights: tuple[str, ...] = ()
 
     def session(self, shape: Shape, feeds: Feeds, threads: int) -> InferenceSession:
-        """Return a session of one op; its weights are taken from the feeds."""
+        """Return a session of one op; its weights come from the feeds."""
         graph, names = Graph("contract"), {}
         for name, array in feeds.items():
             if name in self.weights:

@@ -83,26 +83,26 @@ class _Joiner:
         if len(compiled.segments) == 1 and compiled.segments[0].native is not None:
             self._steps(compiled.segments[0], inputs, dict(zip(graph.outputs, outputs, strict=True)), guard)
             return
-        places, again = dict(inputs), []
+        ids, again = dict(inputs), []
         for value, id in zip(graph.outputs.values(), outputs, strict=True):
-            if value in places:
-                again.append((graph.type(value), places[value], id))
+            if value in ids:
+                again.append((graph.type(value), ids[value], id))
             else:
-                places[value] = id
+                ids[value] = id
         for segment in compiled.segments:
-            made = segment.graph.outputs.values()
-            for name in made if segment.native else [name for n in segment.graph.nodes for name in n.outputs]:
-                if name not in places:
+            computed = segment.graph.outputs.values()
+            for name in computed if segment.native else [name for n in segment.graph.nodes for name in n.outputs]:
+                if name not in ids:
                     tensor = self._tensor(name, segment.graph.type(name), "activation")
                     self._crossing.append(tensor)
-                    places[name] = tensor.id
+                    ids[name] = tensor.id
             if segment.native is not None:
-                self._steps(segment, places, places, guard)
+                self._steps(segment, ids, ids, guard)
                 continue
             for node in segment.graph.nodes:
-                self._choose(segment, node, places, guard)
-        for type, place, id in again:
-            self._copy(type, place, id, guard)
+                self._choose(segment, node, ids, guard)
+        for type, source, id in again:
+            self._copy(type, source, id, guard)
 
     def _copy(self, type: TensorType, source: str, target: str, guard: Guard) -> None:
         """Copy an input that is an output, or an output that is returned twice."""
@@ -111,13 +111,13 @@ class _Joiner:
         (segment,) = compile_mode(graph, self._lowered.target, Mode()).segments
         self._steps(segment, {"x": source}, {"y": target}, guard)
 
-    def _choose(self, segment: CompiledSegment, node: Node, places: Mapping[str, str], guard: Guard) -> None:
-        condition = places[str(node.operands[0])]
+    def _choose(self, segment: CompiledSegment, node: Node, ids: Mapping[str, str], guard: Guard) -> None:
+        condition = ids[str(node.operands[0])]
         for branch in inner_graphs(node):
             inner = segment.inner[node.outputs[0], branch.attribute]
-            taken = {name: places[branch.captured[name]] for name in inner.graph.inputs}
+            captured = {name: ids[branch.captured[name]] for name in inner.graph.inputs}
             is_then = branch.attribute == "then_branch"
-            self.add(inner, taken, [places[name] for name in node.outputs], (*guard, (condition, is_then)))
+            self.add(inner, captured, [ids[name] for name in node.outputs], (*guard, (condition, is_then)))
 
     def _steps(
         self, segment: CompiledSegment, inputs: Mapping[str, str], outputs: Mapping[str, str], guard: Guard
@@ -148,7 +148,7 @@ class _Joiner:
             self._guards.append(guard)
 
     def done(self) -> tuple[Lowered, Plan, tuple[Guard, ...]]:
-        """What was joined; what crosses has its place."""
+        """Return the joined program; values that cross segments have addresses."""
         end = self._plan.regions.get("arena0", 0)
         for tensor in self._crossing:
             begin = -(-end // _ALIGNMENT) * _ALIGNMENT

@@ -194,8 +194,8 @@ def _write(
     stored, checking = face.file(kind), f"{face.prefix}_check.h"
     own: dict[str, str | bytes] = {f"{face.prefix}.c": model, **pool(face)}
     plain = {name.removeprefix(f"{face.prefix}-") for name in (*programs, stored)}
-    if taken := {*own, f"{face.prefix}.h", checking} & plain:
-        raise InputError(f"option prefix: {min(taken)} is another file here, got {face.prefix!r}, expected another")
+    if used := {*own, f"{face.prefix}.h", checking} & plain:
+        raise InputError(f"option prefix: {min(used)} is another file here, got {face.prefix!r}, expected another")
     layout = json.dumps(_layout(face), indent=1) + "\n"
     files = {**own, **programs, face.file("layout.json"): layout}
     files[f"{face.prefix}.h"] = header(face, platform, face.file("check.c") in programs)

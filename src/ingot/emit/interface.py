@@ -285,11 +285,11 @@ def _entry(name: str, compiled: Compiled) -> Entry:
     inputs = tuple(Port(next(names), lowered.tensors[view.tensor]) for view in lowered.inputs.values())
     called = [next(names) for _ in outputs]
     sizes = tuple(Size(s, next(names), compiled.least.get(s, 1), most) for s, most in limits.items())
-    made = tuple(
+    results = tuple(
         Port(c, tensor, next(names) if is_sized(tensor) else "") for c, tensor in zip(called, outputs, strict=True)
     )
     can_fail = any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
-    return Entry(name, lowered, planned, inputs, made, sizes, can_fail, guards)
+    return Entry(name, lowered, planned, inputs, results, sizes, can_fail, guards)
 
 
 def _with_tensor_names(face: Interface) -> Interface:

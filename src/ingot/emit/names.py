@@ -49,8 +49,8 @@ _OTHERS = """
 
     size_t ptrdiff_t intptr_t uintptr_t intmax_t uintmax_t max_align_t float_t double_t index_t div_t
 
-    call check_span check_row given inputs kept layer member never num_tasks offsets outputs pool_body pool_member run
-    run_call s size_max size_min size_quotient state steps thread turn
+    call check_span check_row given inputs iteration kept layer member never num_tasks offsets outputs pool_body
+    pool_member run run_call s size_max size_min size_quotient state steps thread
 """.split()
 _INTEGERS = [
     f"{sign}int{kind}{bits}_t" for sign in ("", "u") for kind in ("", "_least", "_fast") for bits in (8, 16, 32, 64)
@@ -58,7 +58,7 @@ _INTEGERS = [
 
 
 @functools.cache
-def _taken() -> frozenset[str]:
+def _names_in_use() -> frozenset[str]:
     """Every name that steps may use otherwise, in lower case."""
     math = (name + ending for name in _MATH for ending in ("", "f", "l"))
     return frozenset(name.lower() for name in (*_RESERVED, *math, *_OTHERS, *_INTEGERS, *defined()))
@@ -70,12 +70,12 @@ def tensor_names(tensors: Mapping[str, Tensor], ports: Mapping[str, str], other:
     Names stay distinct in upper case, which the names of constants use. ports: the identifiers of inputs and outputs,
     by id; they take precedence. other: names of the program's functions and types, and of run-time sizes.
     """
-    taken = {*_taken(), *(name.lower() for name in other)}
+    used = {*_names_in_use(), *(name.lower() for name in other)}
     called = {id: identifier("tensor", ports.get(id, tensor.name)) for id, tensor in tensors.items()}
     names = {}
     for id in (*ports, *(id for id in tensors if id not in ports)):
-        names[id] = next(name for name in numbered(called[id]) if name.lower() not in taken)
-        taken.add(names[id].lower())
+        names[id] = next(name for name in numbered(called[id]) if name.lower() not in used)
+        used.add(names[id].lower())
     return {id: names[id] for id in tensors}
 
 
@@ -85,10 +85,10 @@ def identifiers(names: Iterable[tuple[str, str]]) -> Iterator[str]:
     A name without lower-case letters is converted to lower case, because macros are upper case. A name that does not
     begin with a letter is prefixed with its kind.
     """
-    taken = set(_RESERVED)
+    used = set(_RESERVED)
     for kind, name in names:
-        unique = next(each for each in numbered(identifier(kind, name)) if each not in taken)
-        taken.add(unique)
+        unique = next(each for each in numbered(identifier(kind, name)) if each not in used)
+        used.add(unique)
         yield unique
 
 

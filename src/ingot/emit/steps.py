@@ -134,13 +134,13 @@ def _commented(rows: list[tuple[str, str]]) -> str:
     return text
 
 
-def _assigned(pointer: str, value: str, place: str) -> str:
+def _assigned(pointer: str, value: str, offset: str) -> str:
     """Return the assignment of a pointer as another plus an offset, wrapped at LINE columns."""
-    if len(line := f"  {pointer} = {value} + {place});") <= LINE:
+    if len(line := f"  {pointer} = {value} + {offset});") <= LINE:
         return line
-    if len(line := f"      {value} + {place});") <= LINE:
+    if len(line := f"      {value} + {offset});") <= LINE:
         return f"  {pointer} =\n{line}"
-    return f"  {pointer} =\n      {value} +\n{' ' * 10}{place});"
+    return f"  {pointer} =\n      {value} +\n{' ' * 10}{offset});"
 
 
 def _is_zero(value: Field) -> bool:
@@ -218,9 +218,9 @@ class _Writer:
         if self._face.threads == 1:
             return "" if has_call else "  (void)call;\n"
         text = _OPENED if has_call else "  (void)given;\n"
-        place = ["thread = member->thread"] if self._planned.steps else []
-        place += ["threads = member->threads"] if self._entry.threads > 1 else []
-        return text + (f"  const int32_t {', '.join(place)};\n" if place else "  (void)member;\n")
+        declared_names = ["thread = member->thread"] if self._planned.steps else []
+        declared_names += ["threads = member->threads"] if self._entry.threads > 1 else []
+        return text + (f"  const int32_t {', '.join(declared_names)};\n" if declared_names else "  (void)member;\n")
 
     def _ports(self, used: list[Tensor]) -> str:
         """Return the declarations of inputs and outputs by the names that the steps use, and of run-time sizes."""
@@ -249,7 +249,7 @@ class _Writer:
             title += " rows / N or columns / N: packed in panels of so many."
         rows = []
         for tensor in tensors:
-            place = offset(self._face, self._entry, tensor.id)
+            at = offset(self._face, self._entry, tensor.id)
             about = dims(tensor)
             packed = tensor.packed_weight
             if packed is not None and packed.layout != "raw":
@@ -259,23 +259,23 @@ class _Writer:
                 birth, death = self._planned.live[tensor.id]
                 about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
             pointer = declared(tensor, self._names[tensor.id]).replace("*", "*const ")
-            rows.append((_assigned(pointer, f"({const}void *)({home}", place), about))
+            rows.append((_assigned(pointer, f"({const}void *)({home}", at), about))
         return f"  /* {title} */\n  {const}char *const {home} = call->state->{home};\n{_commented(rows)}"
 
     def _guarded(self) -> Iterator[str]:
         """Yield the steps of a model whose runs choose between branches, nested in `if` statements."""
-        held: Guard = ()
+        outer: Guard = ()
         for stretch, guard in zip(self._stretches, self._entry.guards, strict=True):
-            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(held, guard, strict=False)))
-            text = "".join("  " * (depth + 1) + "}\n" for depth in reversed(range(shared, len(held))))
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(outer, guard, strict=False)))
+            text = "".join("  " * (depth + 1) + "}\n" for depth in reversed(range(shared, len(outer))))
             for depth in range(shared, len(guard)):
                 tensor, is_true = guard[depth]
                 indent = "  " * (depth + 1)
                 text += f"{indent}{self._face.prefix}_pool_barrier(member);\n" if self._face.threads > 1 else ""
                 text += f"{indent}if ({'' if is_true else '!'}*{self._names[tensor]}) {{\n"
             yield text + textwrap.indent(self._stretch(stretch), "  " * len(guard))
-            held = guard
-        yield "".join("  " * (depth + 1) + "}\n" for depth in reversed(range(len(held))))
+            outer = guard
+        yield "".join("  " * (depth + 1) + "}\n" for depth in reversed(range(len(outer))))
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -369,9 +369,11 @@ class _Writer:
         """Return the calls of a step's kernel. A run with fewer threads than planned divides it into fewer tasks."""
         assert step.chunks == 1, "runs of emitted C end between steps"
         kernel = f"K({step.kernel})" if len(self._face.entries) == 1 else f"K(step_{step.kernel})"
-        iterations = f"{indent}  for (int32_t turn = 0; turn < {step.iterations}; turn++) "
+        iterations = f"{indent}  for (int32_t iteration = 0; iteration < {step.iterations}; iteration++) "
         if step.parts == 1:
-            return f"{indent}  {kernel}(&s, 0, 1);" if step.iterations == 1 else f"{iterations}{kernel}(&s, turn, 1);"
+            return (
+                f"{indent}  {kernel}(&s, 0, 1);" if step.iterations == 1 else f"{iterations}{kernel}(&s, iteration, 1);"
+            )
         tasks = "threads"
         if step.parts < self._entry.threads:
             tasks = f"threads < {step.parts} ? threads : {step.parts}"
@@ -380,8 +382,8 @@ class _Writer:
         return f"""\
 {indent}  const int32_t num_tasks = {tasks};
 {iterations}{{
-{indent}    if (turn > 0) {self._face.prefix}_pool_barrier(member);
-{indent}    if (thread < num_tasks) {kernel}(&s, turn * num_tasks + thread, num_tasks);
+{indent}    if (iteration > 0) {self._face.prefix}_pool_barrier(member);
+{indent}    if (thread < num_tasks) {kernel}(&s, iteration * num_tasks + thread, num_tasks);
 {indent}  }}"""
 
     # -- fields -------------------------------------------------------------------------------------------------
@@ -412,15 +414,15 @@ class _Writer:
         tensor = self._lowered.tensors[first.tensor]
         untyped = "const void *" if tensor.kind in ("input", "weight") else "void *"
         if len(pointers) > 1 and (home := self._home(first)):
-            place = self._place(pointers)
-            return f"({untyped})({home} + {place})" if place != "0" else f"({untyped}){home}"
+            address = self._region_offset(pointers)
+            return f"({untyped})({home} + {address})" if address != "0" else f"({untyped}){home}"
         elements = self._elements(tensor, first)
         name = self._names[first.tensor]
-        place = f"{name} + {elements}" if elements else name
+        address = f"{name} + {elements}" if elements else name
         if field.type in ("void", C_TYPES[tensor.dtype.name]):
-            return place
+            return address
         # A kernel of packed elements, such as pairs, has another element type.
-        return f"({untyped})({place})" if elements else f"({untyped}){place}"
+        return f"({untyped})({address})" if elements else f"({untyped}){address}"
 
     def _elements(self, tensor: Tensor, pointer: Pointer) -> str:
         """Return the offset from a tensor's first element, in elements; "" for 0."""
@@ -430,7 +432,7 @@ class _Writer:
             return self._sizes.text(offset, size)
         return str(offset // size) if offset else ""
 
-    def _place(self, pointers: Sequence[Pointer]) -> str:
+    def _region_offset(self, pointers: Sequence[Pointer]) -> str:
         """Return the byte offset in the region, as an expression of the loop's iteration."""
         offset = pointers[0].byte_offset
         grown = f" + {self._sizes.text(offset)}" if isinstance(offset, AtMost) else ""

@@ -48,10 +48,10 @@ def dot_document(
     """
     view = model.view(stage)
     if op is not None or pattern is not None or node is not None:
-        kept = {item.name for item in matching(view, op, pattern)}
+        chosen = {item.name for item in matching(view, op, pattern)}
         if node is not None:
-            kept &= distances_from(model, view, stage, node, depth or STEPS, depth or STEPS).keys()
-        view = _part(view, kept)
+            chosen &= distances_from(model, view, stage, node, depth or STEPS, depth or STEPS).keys()
+        view = _part(view, chosen)
     parts = depth if depth is not None and node is None else DEPTH
     boxes, arrows = _full(view) if detail == "full" else _grouped(view, _groups(view, detail, parts))
     used = (depth or STEPS) if node is not None else parts if detail == "layers" else None
@@ -59,19 +59,19 @@ def dot_document(
     return document | {"nodes": boxes, "edges": arrows, "dot": _text(view.name, boxes, arrows)}
 
 
-def _part(view: View, kept: set[str]) -> View:
-    """Return a view with only the kept items; their operands from other items become boxes of kind "cut"."""
-    items = {key: item for key, item in view.items.items() if key in kept}
+def _part(view: View, chosen: set[str]) -> View:
+    """Return a view with only the chosen items; their operands from other items become boxes of kind "cut"."""
+    items = {key: item for key, item in view.items.items() if key in chosen}
     names = {name for item in items.values() for name in (*item.operands, *item.results) if name is not None}
-    edges = {name: _cut(edge, kept) for name, edge in view.edges.items() if name in names}
+    edges = {name: _cut(edge, chosen) for name, edge in view.edges.items() if name in names}
     inputs = [name for name in view.inputs if name in edges]
     outputs = {external: name for external, name in view.outputs.items() if name in edges and edges[name].producer}
     return replace(view, items=items, edges=edges, inputs=inputs, outputs=outputs, states={})
 
 
-def _cut(edge: Edge, kept: set[str]) -> Edge:
-    users = [user for user in edge.users if user in kept]
-    if edge.producer is None or edge.producer in kept:
+def _cut(edge: Edge, chosen: set[str]) -> Edge:
+    users = [user for user in edge.users if user in chosen]
+    if edge.producer is None or edge.producer in chosen:
         return replace(edge, users=users)
     return replace(edge, users=users, producer=None, kind="cut")
 

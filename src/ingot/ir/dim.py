@@ -275,14 +275,14 @@ def _terms(value: Known) -> tuple[tuple[Monomial, int], ...]:
 
 
 def _canonical(terms: Mapping[Monomial, int]) -> Known:
-    kept = sorted(((m, c) for m, c in terms.items() if c), key=lambda t: (-len(t[0]), [str(a) for a in t[0]]))
-    if not kept:
+    nonzero = sorted(((m, c) for m, c in terms.items() if c), key=lambda t: (-len(t[0]), [str(a) for a in t[0]]))
+    if not nonzero:
         return 0
-    if len(kept) == 1 and kept[0][0] == ():
-        return kept[0][1]
-    if len(kept) > _MAX_TERMS:
-        raise ValueError(f"dim: too many terms, got {len(kept)}, expected at most {_MAX_TERMS}")
-    return Expr(tuple(kept))
+    if len(nonzero) == 1 and nonzero[0][0] == ():
+        return nonzero[0][1]
+    if len(nonzero) > _MAX_TERMS:
+        raise ValueError(f"dim: too many terms, got {len(nonzero)}, expected at most {_MAX_TERMS}")
+    return Expr(tuple(nonzero))
 
 
 _NOT_SYMBOLS = {*keyword.kwlist, "min", "max", "broadcast", "true", "false", "none", "inf", "nan"}
@@ -385,7 +385,7 @@ def maximum(a: Known, b: Known) -> Known:
 def broadcast(a: Known, b: Known) -> Known:
     """Return the broadcast of two dims: one of equal dims, or the other dim of a 1. Raises ShapeError.
 
-    The broadcast of two symbols is kept as an expression until they have values: only then can a 1 be dropped.
+    The broadcast of two symbols remains an expression until they have values: only then can a 1 be dropped.
     """
     if a == b or b == 1:
         return a

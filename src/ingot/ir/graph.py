@@ -163,7 +163,7 @@ class Graph:
         return {s for s in found if s in self.measured and self.measured[s] not in node.outputs}
 
     def fresh(self, hint: str = "t") -> str:
-        """A value name that is not taken; `hint` itself where possible."""
+        """An unused value name; `hint` itself where possible."""
         name = hint
         while name in self.values:
             self._fresh += 1
@@ -173,7 +173,7 @@ class Graph:
     # -- building -----------------------------------------------------------------------------------------------
 
     def add_input(self, name: str, type: Type) -> str:
-        """Declare a graph input. Raises LoadError when the name is taken."""
+        """Declare a graph input. Raises LoadError when the name is in use."""
         self._declare(Value(name, type, "input"))
         self.inputs.append(name)
         return name
@@ -203,7 +203,7 @@ class Graph:
         self.initial[name] = data
 
     def keep(self, weight: str) -> None:
-        """Turn a weight into a state with the weight's data as initial value; it is constant until `set_state`."""
+        """Convert a weight to a state with the weight's data as initial value; it is constant until `set_state`."""
         value = self.values[weight]
         assert value.kind == "weight", f"{weight} is a {value.kind}"
         data, value.kind, value.data = value.data, "state", None
@@ -232,8 +232,8 @@ class Graph:
     ) -> Node:
         """Add a node, inferring its output types. It goes before `before`, or last.
 
-        `outputs` are hints: a taken name gets a suffix. sources: the loaded nodes that it stands for; by default those
-        of `before`, or the graph's origin. Raises ShapeError from the op's inference.
+        `outputs` are hints: a name in use gets a suffix. sources: the loaded nodes that it was built from; by default
+        those of `before`, or the graph's origin. Raises ShapeError from the op's inference.
         """
         definition = OPS[op]
         values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
@@ -314,7 +314,7 @@ class Graph:
         node.sources = merged_sources(node.sources, *sources)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a value everywhere. Raises LoadError when the name is taken."""
+        """Rename a value everywhere. Raises LoadError when the name is in use."""
         if old == new:
             return
         value = self.values[old]
@@ -536,7 +536,7 @@ class Graph:
             last = node
             for operand in node.operands:
                 if operand is not None:
-                    assert operand in seen, f"{node} reads {operand} before it is made"
+                    assert operand in seen, f"{node} reads {operand} before it is computed"
                     users[operand][node] = users[operand].get(node, 0) + 1
             for symbol in self.mentioned(node) if self.measured else ():
                 assert self.measured[symbol] in seen, f"{node} uses {symbol} before it is measured"
@@ -544,7 +544,7 @@ class Graph:
             for output, type in zip(node.outputs, inferred, strict=True):
                 declared = self.values[output].type
                 assert self.values[output].producer is node, f"{output} has a wrong producer"
-                assert output not in seen, f"{output} is made twice"
+                assert output not in seen, f"{output} is computed twice"
                 assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
                 seen.add(output)
         is_ring = self._previous[None] is last and self._previous.keys() == self._next.keys()
@@ -556,8 +556,8 @@ class Graph:
             assert value.name == name, f"{name} is stored as {value.name}"
             self._validate_value(value)
         for kind, names in (("input", self.inputs), ("state", self.states)):
-            held = sorted(name for name, value in self.values.items() if value.kind == kind)
-            assert held == sorted(names), f"{kind}s are listed as {list(names)}, held as {held}"
+            registered = sorted(name for name, value in self.values.items() if value.kind == kind)
+            assert registered == sorted(names), f"{kind}s are listed as {list(names)}, registered as {registered}"
         for name in self.outputs.values():
             assert name in seen, f"output {name} is no value"
         for name, update in self.states.items():

@@ -106,7 +106,7 @@ class Liveness:
             return None
         home: dict[str, str | None] = {name: None for name, value in graph.values.items() if value.producer is None}
         static = {name for name, value in graph.values.items() if value.kind in ("weight", "constant")}
-        kept = {*graph.outputs.values(), *graph.states.values()}
+        permanent = {*graph.outputs.values(), *graph.states.values()}
         touched: list[set[str]] = []
         after: list[set[int]] = []
         step_of: dict[str, int] = {}
@@ -117,7 +117,7 @@ class Liveness:
                 home |= dict.fromkeys(node.outputs, None)
                 continue
             for name in node.outputs:
-                home[name] = None if name in kept else _home(graph, node, name, home)
+                home[name] = None if name in permanent else _home(graph, node, name, home)
             after.append({step_of[operand] for operand in operands if operand in step_of})
             step_of |= dict.fromkeys(node.outputs, len(touched))
             touched.append({tensor for name in (*operands, *node.outputs) if (tensor := home[name]) is not None})

@@ -54,7 +54,7 @@ def merged_sources(first: tuple[Source, ...], *others: Sequence[Source]) -> tupl
 class Node:
     """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`.
 
-    sources: the nodes of the loaded model that it stands for, in order; () if there are none.
+    sources: the nodes of the loaded model that it was built from, in order; () if there are none.
     """
 
     __slots__ = ("__dict__", "_removed_after", "attributes", "op", "operands", "outputs", "sources")
@@ -119,12 +119,12 @@ class Value:
 
 
 def unread_sources(
-    values: Mapping[str, Value], is_output: Callable[[str], bool], node: Node, kept: Sequence[str | None]
+    values: Mapping[str, Value], is_output: Callable[[str], bool], node: Node, remaining: Sequence[str | None]
 ) -> list[tuple[Source, ...]]:
     """Return the sources of an unread node, and of the nodes that only unread nodes read; [] if the node is read.
 
-    values: of its graph; is_output: whether a value is read outside. kept: the values that are read instead. If the
-    node is computed from them, only the nodes in between count.
+    values: of its graph; is_output: whether a value is read outside. remaining: the values that are read instead. If
+    the node is computed from them, only the nodes in between count.
     """
     dead: dict[Node, None] = {}
     nearest: dict[Node, None] = {}
@@ -134,7 +134,7 @@ def unread_sources(
             continue
         dead[each] = None
         for name in each.operands:
-            if name is not None and name in kept:
+            if name is not None and name in remaining:
                 nearest[each] = None
             elif name is not None and (maker := values[name].producer) is not None:
                 waiting.append(maker)

@@ -52,7 +52,7 @@ def dump(graph: Graph, *, is_short: bool = False, has_sources: bool = True) -> s
     """Return the text of a graph; data of weights and states is omitted, constants are exact.
 
     is_short: long constants and sources are omitted, too, and the text cannot be parsed. has_sources: whether it
-    includes the loaded model's nodes that each node stands for; no computation depends on them.
+    includes the loaded model's nodes that each node was built from; no computation depends on them.
     """
     has_sources = has_sources and not is_short
     first, *rest = _lines(graph, is_short, has_sources)
@@ -409,8 +409,8 @@ class _Line:
         for operand, type in zip(operands, types, strict=True):
             if not op.any_type and type is not None and not isinstance(type, TensorType):
                 raise ValueError(f"{op.name}: {operand!r} is {type}, expected a tensor")
-        if not op.outputs and outputs != len(made := op.infer(*types, **attributes)):
-            raise ValueError(f"{op.name} has {len(made)} results here, {outputs} were named")
+        if not op.outputs and outputs != len(inferred := op.infer(*types, **attributes)):
+            raise ValueError(f"{op.name} has {len(inferred)} results here, {outputs} were named")
 
     def type(self) -> Type:
         word = self.take()

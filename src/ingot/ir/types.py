@@ -153,8 +153,8 @@ _SHAPELESS = (UnrankedType, MapType)
 def forget(type: Type, known: Collection[str] = ()) -> Type:
     """Return a type whose symbolic dims are unknown, except dims of known symbols."""
     if isinstance(type, TensorType):
-        kept = (dim if symbols_of(dim) <= set(known) else None for dim in type.shape)
-        return TensorType(type.dtype, tuple(kept))
+        shape = (dim if symbols_of(dim) <= set(known) else None for dim in type.shape)
+        return TensorType(type.dtype, tuple(shape))
     return type if isinstance(type, _SHAPELESS) else type.__class__(forget(type.element, known))
 
 

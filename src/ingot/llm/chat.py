@@ -77,7 +77,7 @@ class ChatTemplate:
         sources = _sources(config.get("chat_template"), where) if file is None else {"default": file}
         if not sources:
             raise LoadError(
-                f"{folder.path}: no chat template; add {folder.place('chat_template.jinja')},"
+                f"{folder.path}: no chat template; add {folder.location('chat_template.jinja')},"
                 " or use generate with a prompt"
             )
         for name, source in sources.items():

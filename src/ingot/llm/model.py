@@ -47,7 +47,7 @@ class LogProbs:
     top: list[tuple[int, float]]
 
     def __repr__(self) -> str:
-        return f"<LogProbs of token {self.token}: {self.logprob:.4g}, beside the {len(self.top)} most probable>"
+        return f"<LogProbs of token {self.token}: {self.logprob:.4g}, and the {len(self.top)} most probable>"
 
     def __str__(self) -> str:
         return table(repr(self), [(str(token), f"{logprob:.4g}") for token, logprob in self.top])

@@ -83,7 +83,7 @@ class Tokenizer:
         content = folder.text("tokenizer.json", MAX_FILE_BYTES)
         if content is None:
             raise LoadError(
-                f"{folder.path}: no {folder.place('tokenizer.json')}, so text cannot be encoded;"
+                f"{folder.path}: no {folder.location('tokenizer.json')}, so text cannot be encoded;"
                 " generate_tokens works with ids"
             )
         document = parse_object(content.encode(), where)
@@ -112,7 +112,7 @@ class Tokenizer:
         # In some models a control token is also an ordinary vocabulary entry, so its text may become its id.
         ids = self._ids(self._plain_broken, self.broken(text, frozenset(self.special)))
         if not self.control.isdisjoint(ids):
-            raise InputError(f"{self._where}: the text becomes a control token and cannot be kept as text")
+            raise InputError(f"{self._where}: the text becomes a control token and cannot be encoded as text")
         return ids
 
     def broken(self, text: str, control: frozenset[str]) -> str:
@@ -271,7 +271,7 @@ def token_text(config: dict[str, Any], key: str, where: str) -> str | None:
 def _cut(spelled: re.Match[str]) -> str:
     text = spelled[0]
     if len(text) == 1:
-        raise InputError(f"text: contains the control token {text!r}, whose one character cannot be kept as text")
+        raise InputError(f"text: contains the control token {text!r}, whose one character cannot be encoded as text")
     return f"{text[0]}{BREAK}{text[1:]}"
 
 

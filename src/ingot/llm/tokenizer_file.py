@@ -150,8 +150,8 @@ def _checked_added(added: Any, tokens: dict[str, int], where: str) -> list[dict[
         raise LoadError(f"{where}: added_tokens: got {shown(added)}, expected a list")
     _check_count(len(added), MAX_ADDED, "added tokens", where)
     texts, ids = {index: text for text, index in tokens.items()}, dict(tokens)
-    for place, token in enumerate(added):
-        name = f"{where}: added_tokens[{place}]"
+    for position, token in enumerate(added):
+        name = f"{where}: added_tokens[{position}]"
         text, index = (token.get("content"), token.get("id")) if isinstance(token, dict) else (None, None)
         if not isinstance(text, str) or not text or len(text) > MAX_TOKEN_CHARACTERS:
             raise LoadError(f"{name}: content: got {shown(text)}, expected 1 to {MAX_TOKEN_CHARACTERS} characters")

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.resources import files
 
-Made = dict[str, set[str]]  # foreign name -> ops; an empty set for a rule that returns its operand
+BuiltOps = dict[str, set[str]]  # foreign name -> ops; an empty set for a rule that returns its operand
 
-_recorded: ContextVar[Made | None] = ContextVar("recorded", default=None)
+_recorded: ContextVar[BuiltOps | None] = ContextVar("recorded", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[Made]:
+def recording() -> Iterator[BuiltOps]:
     """Yield a table that is filled while models are loaded in this context."""
-    built: Made = {}
+    built: BuiltOps = {}
     token = _recorded.set(built)
     try:
         yield built
@@ -34,7 +34,7 @@ def note(foreign: str, ops: Collection[str]) -> None:
         built.setdefault(foreign, set()).update(ops)
 
 
-def read_table(importer: str) -> Made:
+def read_table(importer: str) -> BuiltOps:
     """Read the table of an importer, `aten` or `onnx`."""
     lines = (files("ingot") / "load" / importer / "built_ops.txt").read_text(encoding="utf-8").splitlines()
     parts = (line.rpartition(":") for line in lines)  # an ONNX domain ends with "::"

@@ -10,7 +10,7 @@ _MOST_CHUNKS = 64  # attention over a cache locates each chunk, even if most of 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The device and settings that a plan is made for.
+    """The device and settings that a plan is built for.
 
     device: the kind of device, which selects the backend. isa: its instruction set, followed by `+feature` for each
     required feature beyond the minimum of its kind. threads: the maximum number of tasks of a step. alignment: bytes,

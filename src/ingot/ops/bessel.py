@@ -59,8 +59,8 @@ def _bessel_sum(x: np.ndarray, order: int, factors: Sequence[float]) -> np.ndarr
     total = np.zeros_like(x)
     for node in range(_NODES):
         angle = math.pi * (node + 0.5) / _NODES
-        wave, turn = (np.sin, math.sin) if order else (np.cos, math.cos)
-        weight = sum(factor * turn((2 * k + order) * angle) for k, factor in enumerate(factors))
+        wave, function = (np.sin, math.sin) if order else (np.cos, math.cos)
+        weight = sum(factor * function((2 * k + order) * angle) for k, factor in enumerate(factors))
         total += weight * wave(x * math.sin(angle))
     return total / _NODES
 

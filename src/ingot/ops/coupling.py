@@ -41,7 +41,7 @@ def pairwise_coupling(pairs):
 
 
 def _swept(p, q, product, total):
-    """Optimize each probability in turn, and rescale all to a sum of 1 after each."""
+    """Optimize one probability after the other, and rescale all to a sum of 1 after each."""
     for i in range(p.shape[1]):
         step = (total - product[:, i]) / q[:, i, i]
         p[:, i] += step

@@ -1,4 +1,4 @@
-"""Element-wise ops: one line each where the family allows it. NaN propagates unless a docstring says otherwise."""
+"""Element-wise ops: one line each where the family allows it. NaN propagates unless a docstring states otherwise."""
 
 import functools
 import math

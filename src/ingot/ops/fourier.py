@@ -39,7 +39,7 @@ def _parts(z: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _complex(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
-    """Combine both parts into complex numbers; a sum of products would turn infinities into NaN."""
+    """Combine both parts into complex numbers; a sum of products would convert infinities to NaN."""
     z = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
     z.real, z.imag = real, imaginary
     return z

@@ -70,11 +70,11 @@ def _infer_checked(x, *, limit, wraps, what):
     acts_on="element",
     addresses={"x": Index(lambda x, *, limit, wraps=False, **_: range(-limit if wraps else 0, limit))},
     samples=[
-        sample("x:i64<7[2,3]", limit=7, what="places"),
-        sample("x:i64>-7<7[2,3]", limit=7, wraps=True, what="places"),
-        sample("x:i32>-7<7[40]", limit=7, wraps=True, what="places"),
-        sample("x:i32<1[]", limit=1, what="places"),
-        sample("x:i64[0]", limit=0, what="places"),
+        sample("x:i64<7[2,3]", limit=7, what="indices"),
+        sample("x:i64>-7<7[2,3]", limit=7, wraps=True, what="indices"),
+        sample("x:i32>-7<7[40]", limit=7, wraps=True, what="indices"),
+        sample("x:i32<1[]", limit=1, what="indices"),
+        sample("x:i64[0]", limit=0, what="indices"),
     ],
 )
 def checked_index(x, *, limit: Size, wraps: bool = False, what: str):

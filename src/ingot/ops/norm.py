@@ -50,8 +50,8 @@ def _expand_affine(g, y, weight, bias):
 
 
 def expand_centred(g, x, axes):
-    """Return x minus its mean over the axes, and the variance, reduced dims kept. A mean far from zero costs no
-    digits.
+    """Return x minus its mean over the axes, and the variance, with the reduced dims as 1. A mean far from zero costs
+    no digits.
     """
     for _ in range(2):  # the second mean is the rounding error of the first one
         x = g.sub(x, g.reduce_mean(x, axes=axes, keepdims=True))

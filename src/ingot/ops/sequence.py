@@ -201,7 +201,7 @@ def _infer_zip(x, labels):
 
 @op(infer=_infer_zip, any_type=True, computes=False, samples=[])
 def zip_map(x, labels):
-    """A dictionary for each row, from its labels to its numbers; of equal labels the last one is kept."""
+    """A dictionary for each row, from its labels to its numbers; of equal labels the last one remains."""
     rows, names = np.atleast_2d(x), labels.tolist()
     if len(rows) > MAX_LENGTH:
         raise LimitError(f"zip_map: too many rows, got {len(rows)}, expected at most {MAX_LENGTH}")

@@ -164,12 +164,12 @@ def label_encode(x, keys, values, default):
     def spelled(elements):
         return ["nan" if element != element else element for element in elements.ravel().tolist()]
 
-    places = {key: place for place, key in enumerate(spelled(keys))}
-    found = np.array([places.get(element, len(keys)) for element in spelled(x)], np.int64).reshape(x.shape)
+    positions = {key: position for position, key in enumerate(spelled(keys))}
+    found = np.array([positions.get(element, len(keys)) for element in spelled(x)], np.int64).reshape(x.shape)
     return np.append(values, default)[found]
 
 
-def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, skips, mode, dtype):
+def _infer_tfidf(x, *, integers, strings, starts, columns, weights, least, most, skips, mode, dtype):
     if x.dtype not in (string, i64, i32) or x.rank not in (1, 2) or (x.dtype is string) != bool(strings):
         raise ShapeError(f"tfidf: bad operand, got {x}, expected [n] or [rows, n] of the dtype of the n-grams")
     pool = strings or integers
@@ -177,21 +177,23 @@ def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, 
     if any(size < 0 or size % n for n, size in enumerate(sizes, 1)) or not starts or starts[0] != 0:
         raise ShapeError(f"tfidf: bad starts of n-grams, got {list(starts)[:20]} of {len(pool)}")
     count = sum(size // n for n, size in enumerate(sizes, 1))
-    if len(places) != count or (weights and len(weights) != count) or not places or min(places) < 0:
-        raise ShapeError(f"tfidf: bad places, got {len(places)}, weights {len(weights)}, expected {count} of 0 or more")
-    if max(places) >= MAX_FEATURES or not 1 <= least <= most <= len(starts) or skips < 0:
-        raise ShapeError(f"tfidf: out of range, got n-grams of {least}..{most}, {skips} skips, place {max(places)}")
-    return TensorType(dtype, (*x.shape[:-1], max(places) + 1))
+    if len(columns) != count or (weights and len(weights) != count) or not columns or min(columns) < 0:
+        raise ShapeError(
+            f"tfidf: bad columns, got {len(columns)}, weights {len(weights)}, expected {count} of 0 or more"
+        )
+    if max(columns) >= MAX_FEATURES or not 1 <= least <= most <= len(starts) or skips < 0:
+        raise ShapeError(f"tfidf: out of range, got n-grams of {least}..{most}, {skips} skips, column {max(columns)}")
+    return TensorType(dtype, (*x.shape[:-1], max(columns) + 1))
 
 
-_NGRAMS = {"starts": (0, 2), "places": (0, 3, 1), "least": 1, "most": 2, "weights": (0.5, 2.0, 3.0), "dtype": f32}
+_NGRAMS = {"starts": (0, 2), "columns": (0, 3, 1), "least": 1, "most": 2, "weights": (0.5, 2.0, 3.0), "dtype": f32}
 
 
 @op(
     infer=_infer_tfidf,
     computes=False,
     samples=[
-        sample("x:i64[2,9]", integers=(1, 2, 3, 4), strings=(), skips=1, mode="tf", **_NGRAMS | {"places": (0, 3, 1)}),
+        sample("x:i64[2,9]", integers=(1, 2, 3, 4), strings=(), skips=1, mode="tf", **_NGRAMS | {"columns": (0, 3, 1)}),
         sample("x:i32<3[9]", integers=(1, 2, 1, 2), strings=(), skips=0, mode="tfidf", **_NGRAMS),
         sample("x:string[2,9]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_NGRAMS),
         sample("x:string[0]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_NGRAMS),
@@ -203,7 +205,7 @@ def tfidf(
     integers: Ints,
     strings: Strings,
     starts: Ints,
-    places: Ints,
+    columns: Ints,
     weights: tuple[float, ...],
     least: int,
     most: int,
@@ -212,10 +214,10 @@ def tfidf(
     dtype: DType,
 ):
     """The number of occurrences of each n-gram of a pool in a row of x [n] or [rows, n]: [rows, 1 + the largest of
-    places].
+    columns].
 
     integers or strings: the pool, all 1-grams, then all 2-grams, and so on; starts: the index where each length begins.
-    places, weights: the output column and the weight of each n-gram. least, most: the range of lengths that count;
+    columns, weights: the output column and the weight of each n-gram. least, most: the range of lengths that count;
     skips: the maximum number of elements between neighbors, equal within one n-gram. mode: counts, weights of those
     that occur, or their products.
     """
@@ -240,7 +242,7 @@ def tfidf(
                         row[found] += 1
     scale = np.array(weights or [1.0] * number, dtype.numpy)
     values = {"tf": counts, "idf": (counts > 0) * scale, "tfidf": counts * scale}[mode]
-    result = np.zeros((len(rows), max(places) + 1), dtype.numpy)
-    for place, column in zip(places, values.T, strict=True):
-        result[:, place] += column
-    return result.reshape(*x.shape[:-1], max(places) + 1)
+    result = np.zeros((len(rows), max(columns) + 1), dtype.numpy)
+    for column, counts in zip(columns, values.T, strict=True):
+        result[:, column] += counts
+    return result.reshape(*x.shape[:-1], max(columns) + 1)

@@ -190,7 +190,7 @@ def print_debug_info() -> None:
     print(get_build_info())
 
 
-# Type checkers see the imports above in its place.
+# Type checkers see the imports above instead.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

@@ -109,8 +109,8 @@ class IOBinding:
         return shown_bindings(self._inputs, self._outputs)[0]
 
     def __str__(self) -> str:
-        made = {} if self._ready is None or self._binding is None else self._binding.outputs
-        return table(*shown_bindings(self._inputs, {name: made.get(name, own) for name, own in self._outputs.items()}))
+        bound = {} if self._ready is None or self._binding is None else self._binding.outputs
+        return table(*shown_bindings(self._inputs, {name: bound.get(name, own) for name, own in self._outputs.items()}))
 
     def _prepare(self) -> tuple[Callable[[Any], None], Any]:
         binding = self._binding = ingot.session.io_binding.IOBinding(self._context)

@@ -85,13 +85,13 @@ def register_pass(
     parsed again. validate: gets a copy of the graph before and the graph after each change, and returns whether the
     change is correct.
 
-    Raises InputError for a name that is taken or no identifier, an unknown pass in `before` or `after`, and a pass in
+    Raises InputError for a name that is in use or no identifier, an unknown pass in `before` or `after`, and a pass in
     `before` that precedes a pass in `after`. An error that a pass or its validator raises gets its name. A graph that a
     pass breaks, or that its validator rejects, is an ExtensionError.
     """
     where = f"register_pass {name!r}"
     if not isinstance(name, str) or not name.isidentifier() or name in PASSES or not callable(function):
-        raise InputError(f"{where}: bad or taken name, or no function, expected an identifier and a function")
+        raise InputError(f"{where}: bad or used name, or no function, expected an identifier and a function")
     if validate is not None and not callable(validate):
         raise InputError(f"{where}: bad validator, got {validate!r}, expected a function of two graphs, or None")
     order = list(PASSES)

@@ -292,18 +292,18 @@ def value_of_array(array: np.ndarray) -> Affine | None:
     return Affine(tuple(steps), origin)
 
 
-def condition_of_array(kept: np.ndarray) -> Affine | None:
+def condition_of_array(visible: np.ndarray) -> Affine | None:
     """Return the condition that an array of bools tabulates, if it is constant or a lower triangle."""
-    if kept.all():
-        return Affine((0,) * kept.ndim, 0)
-    if not kept.any():
-        return Affine((0,) * kept.ndim, 1)
-    if kept.ndim < 2:
+    if visible.all():
+        return Affine((0,) * visible.ndim, 0)
+    if not visible.any():
+        return Affine((0,) * visible.ndim, 1)
+    if visible.ndim < 2:
         return None
-    rows, columns = kept.shape[-2:]
-    counts = kept.reshape(-1, rows, columns)[0].sum(1)
+    rows, columns = visible.shape[-2:]
+    counts = visible.reshape(-1, rows, columns)[0].sum(1)
     first = int(np.argmax(counts > 0))
     offset = int(counts[first]) - 1 - first
-    if not np.array_equal(kept, np.broadcast_to(np.tri(rows, columns, offset, dtype=bool), kept.shape)):
+    if not np.array_equal(visible, np.broadcast_to(np.tri(rows, columns, offset, dtype=bool), visible.shape)):
         return None
-    return Affine((-1, 1), -offset).padded(kept.ndim)
+    return Affine((-1, 1), -offset).padded(visible.ndim)

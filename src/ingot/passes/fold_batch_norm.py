@@ -69,7 +69,7 @@ def _affine(graph: Graph, node: Node) -> _Affine:
 
 
 def _shaped(graph: Graph, node: Node, name: str, shape: tuple[int, ...]) -> str:
-    """Reshape a vector; -1 stands for its length."""
+    """Reshape a vector; -1 means its length."""
     (length,) = graph.type(name).shape
     full = tuple(length if d == -1 else d for d in shape)
     if len(full) == 1:

@@ -183,7 +183,7 @@ def _transposed(graph: Graph, before: Node, name: str, is_transposed: bool) -> s
         return name
     rank = graph.type(name).rank
     axes = (*range(rank - 2), rank - 1, rank - 2)
-    return graph.add("permute", [name], f"{name}.turned", before=before, axes=axes).output
+    return graph.add("permute", [name], f"{name}.permuted", before=before, axes=axes).output
 
 
 def _with_rank_4(graph: Graph, before: Node, name: str) -> str:
@@ -214,14 +214,14 @@ def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
         case (_Chosen(condition, keeps, fill),) if fill == float("-inf"):
             if keeps:
                 return condition
-            return graph.add("logical_not", [condition], f"{condition}.kept", before=node).output
+            return graph.add("logical_not", [condition], f"{condition}.masked", before=node).output
     total: str | None = None
     for mask in scores.masks:
         if isinstance(mask, str):
             total = mask if total is None else graph.add("add", [total, mask], f"{total}.masks", before=node).output
             continue
         fill = _lowest(graph, scores) if is_alone and mask.fill > float("-inf") else mask.fill
-        branches = [total or add_scalar(graph, 0.0, like, "kept"), add_scalar(graph, fill, like, "masked")]
+        branches = [total or add_scalar(graph, 0.0, like, "visible"), add_scalar(graph, fill, like, "masked")]
         operands = [mask.condition, *(branches if mask.keeps else branches[::-1])]
         total = graph.add("where", operands, f"{mask.condition}.mask", before=node).output
     return total

@@ -158,7 +158,7 @@ def _absorb_bias(graph: Graph, node: Node) -> bool:
         if (*product.operands[2:3], None)[0] is not None:
             continue
         if bias is None and (integers := _bias_quant(graph, node, str(bias_name), scaled, product)) is not None:
-            name = graph.add_constant(graph.fresh(f"{node.output}.bias.codes"), integers)
+            name = graph.add_constant(graph.fresh(f"{node.output}.bias.quantized"), integers)
             graph.set_operands(product, [*product.operands[:2], name, *product.operands[3:]])
             _put(graph, node, scaled.output)
             return True
@@ -400,7 +400,7 @@ def _move(graph: Graph, node: Node) -> bool:
         if step is None or not step.item() > 0 or not sees_some:  # over padding alone, bytes have no lowest number
             return False
     attributes: dict[str, Any] = node.attributes
-    moved = graph.add(node.op.name, integers, f"{node.output}.codes", before=node, **attributes).output
+    moved = graph.add(node.op.name, integers, f"{node.output}.quantized", before=node, **attributes).output
     steps = [scale] if zero is None else [scale, zero]
     decoded = graph.add(
         "dequantize", [moved, *steps], f"{node.output}.floats", before=node, axis=0, block=0, dtype=f32

@@ -15,7 +15,7 @@ from ingot.passes.match import is_fixed
 
 
 def order_columns(graph: Graph) -> bool:
-    """Rewrite matmul(x, gather(w, places, axis=1), transpose_b) to matmul(gather(x, order, axis=-1), w, transpose_b).
+    """Rewrite matmul(x, gather(w, indices, axis=1), transpose_b) to matmul(gather(x, order, axis=-1), w, transpose_b).
 
     w must be decoded from constant quantized values, and the indices must be a permutation; `order` is its inverse. A
     gather with other readers stays: w would be stored both quantized and as floats.

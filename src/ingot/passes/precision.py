@@ -34,7 +34,7 @@ class Precision:
     """The precision of products.
 
     name: as in options. weights: the dtype that constant weights are rounded to; None leaves them unchanged. rows: the
-    dtype that their other operands are rounded to, for the device's dot products, where i32 stands for 24-bit integers;
+    dtype that their other operands are rounded to, for the device's dot products, where i32 means 24-bit integers;
     None leaves them f32. split_sums: as in `Target`.
     """
 

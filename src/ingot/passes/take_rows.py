@@ -42,13 +42,13 @@ def _move(graph: Graph, gather: Node) -> list[Node]:
     rows, count = graph.type(node.output).shape[0], graph.type(str(indices)).shape[0]
     operands, moved = list(node.operands), []
     for i in _row_operands(graph, node, rows):
-        above = graph.add("gather", [operands[i], indices], f"{operands[i]}.taken", before=gather, axis=0)
+        above = graph.add("gather", [operands[i], indices], f"{operands[i]}.gathered", before=gather, axis=0)
         operands[i] = above.output
         moved.append(above)
     if not moved:
         return []
     name, attributes = node.output, node.attributes | _resized(node, count)
-    gathered = graph.add(node.op.name, operands, f"{name}.taken", before=gather, **attributes).output
+    gathered = graph.add(node.op.name, operands, f"{name}.gathered", before=gather, **attributes).output
     graph.replace(gather, gathered)
     graph.remove(node)
     graph.rename(gathered, name)

@@ -34,7 +34,7 @@ _ELEMENT_BYTES = 4
 _TOGETHER = 4  # steps of a dispatch, at most
 
 
-class Place(NamedTuple):
+class Allocation(NamedTuple):
     """The location of a tensor: byte offset in its region, size, and the region."""
 
     offset: int
@@ -77,9 +77,9 @@ class Dispatches:
     shaders: list[str] = field(default_factory=list)
     steps: list[Dispatch] = field(default_factory=list)
     regions: dict[str, int] = field(default_factory=dict)
-    inputs: dict[str, Place] = field(default_factory=dict)
-    outputs: dict[str, Place] = field(default_factory=dict)
-    weights: dict[str, Place] = field(default_factory=dict)
+    inputs: dict[str, Allocation] = field(default_factory=dict)
+    outputs: dict[str, Allocation] = field(default_factory=dict)
+    weights: dict[str, Allocation] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     the limits.
     """
     built = Dispatches()
-    _place(lowered, plan, built)
+    _allocate(lowered, plan, built)
     found = [
         _ready(lowered, plan, built, step, index, kernel)
         for index, step in enumerate(plan.steps)
@@ -132,7 +132,7 @@ def _ready(lowered: Lowered, plan: Plan, built: Dispatches, step: Step, index: i
     found = {name: _address(lowered, plan, built, pointer) for name, pointer in pointers(arguments).items()}
     regions = {name: region for name, (region, _) in found.items()}
     part = Part(kernel.bodies, kernel.text(step.fields), arguments, regions, kernel.element)
-    parameters = words(arguments, {name: place for name, (_, place) in found.items()})
+    parameters = words(arguments, {name: offset for name, (_, offset) in found.items()})
     workgroups = kernel.groups(step.fields)
     if workgroups > GRID_SIDE**2:
         raise LimitError(f"node {step.node!r}: too large, got {workgroups} workgroups, expected at most {GRID_SIDE**2}")
@@ -169,7 +169,7 @@ def _dispatch(
     return Dispatch(
         numbers.setdefault(shader(parts, tuple(names.values()), features), len(numbers)),
         tuple(int(word) for word in found),
-        tuple((place, word.dim) for place, word in enumerate(found) if isinstance(word, AtMost)),
+        tuple((index, word.dim) for index, word in enumerate(found) if isinstance(word, AtMost)),
         ends[-1],
         tuple(each.step.kernel for each in together),
         tuple(each.step.node for each in together),
@@ -200,17 +200,17 @@ def _numbered(argument: Argument, index: int) -> Argument:
     return Argument(argument.name, index) if argument.name == "step" else argument
 
 
-def _place(lowered: Lowered, plan: Plan, built: Dispatches) -> None:
-    """Place inputs in one region, outputs in another, and all other tensors as in the plan."""
+def _allocate(lowered: Lowered, plan: Plan, built: Dispatches) -> None:
+    """Allocate inputs in one region and outputs in another; all other tensors have the addresses of the plan."""
     target = lowered.target
     built.regions = {name: size for name, size in plan.regions.items() if ":" not in name}
-    for region, views, places, begin in (
+    for region, views, allocations, begin in (
         ("inputs", lowered.inputs, built.inputs, 0),
         ("outputs", lowered.outputs, built.outputs, FAULT_BYTES),
     ):
         for name, view in views.items():
             nbytes = lowered.tensors[view.tensor].nbytes
-            places[name] = Place(begin, nbytes, region)
+            allocations[name] = Allocation(begin, nbytes, region)
             begin += -(-nbytes // target.alignment) * target.alignment
         if begin > target.region_bytes:
             raise LimitError(f"{region}: too large, got {begin} bytes, expected at most {target.region_bytes}")
@@ -218,21 +218,24 @@ def _place(lowered: Lowered, plan: Plan, built: Dispatches) -> None:
     for tensor in lowered.tensors.values():
         if tensor.kind == "weight":
             address = plan.addresses[tensor.id]
-            built.weights[tensor.id] = Place(address.offset, tensor.nbytes, address.region)
+            built.weights[tensor.id] = Allocation(address.offset, tensor.nbytes, address.region)
 
 
 def _address(lowered: Lowered, plan: Plan, built: Dispatches, pointer: Pointer) -> tuple[str, int]:
     """Return the region that a pointer points into, and its element offset there."""
     tensor = lowered.tensors[pointer.tensor]
     region, offset = plan.addresses[tensor.id].region, plan.addresses[tensor.id].offset
-    for kind, views, places in (("input", lowered.inputs, built.inputs), ("output", lowered.outputs, built.outputs)):
+    for kind, views, allocations in (
+        ("input", lowered.inputs, built.inputs),
+        ("output", lowered.outputs, built.outputs),
+    ):
         if tensor.kind == kind:
             name = next(name for name, view in views.items() if view.tensor == tensor.id)
-            region, offset = f"{kind}s", places[name].offset
+            region, offset = f"{kind}s", allocations[name].offset
     return region, (offset + pointer.byte_offset) // _ELEMENT_BYTES
 
 
-def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:
+def device_array(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:
     """Convert an array to the device's dtype.
 
     dtype: of the tensor on the device: i32 for all integers, except quantized weights in panels, which stay unchanged.

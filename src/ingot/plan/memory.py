@@ -38,7 +38,7 @@ class Address:
 
 
 @record()
-class Place:
+class Allocation:
     """A range of bytes: its offset, its size, and its region."""
 
     offset: int
@@ -57,13 +57,13 @@ class Placement:
     Tensors that do not fit in the region "weights" or "state" go to "weights1", "weights2", ...
     """
 
-    weights: dict[str, Place] = field(default_factory=dict)
-    states: dict[str, Place] = field(default_factory=dict)
+    weights: dict[str, Allocation] = field(default_factory=dict)
+    states: dict[str, Allocation] = field(default_factory=dict)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights, without the gaps between them."""
-        return sum(place.nbytes for place in self.weights.values())
+        return sum(allocation.nbytes for allocation in self.weights.values())
 
     def add(self, tensor: Tensor, target: Target) -> tuple[Address, int]:
         """Return the address of a weight or state, the same for every plan; and the size of its region up to its end.
@@ -71,21 +71,21 @@ class Placement:
         Raises UnsupportedError for a state of another size in an earlier plan: its contents could not be carried over.
         """
         if tensor.packed_weight is not None:
-            region, key, places = "weights", tensor.packed_weight.key, self.weights
+            region, key, allocations = "weights", tensor.packed_weight.key, self.weights
         else:
-            region, key, places = "state", tensor.name, self.states
-        if key not in places:
-            last = next(reversed(places.values()), Place(0, 0, region))
+            region, key, allocations = "state", tensor.name, self.states
+        if key not in allocations:
+            last = next(reversed(allocations.values()), Allocation(0, 0, region))
             offset, where = _round_up(last.end, target.alignment), last.region
             if offset and offset + tensor.nbytes > target.region_bytes:
                 offset, where = 0, f"{region}{int(where.removeprefix(region) or 0) + 1}"
-            places[key] = Place(offset, tensor.nbytes, where)
-        place = places[key]
-        if place.nbytes != tensor.nbytes:
+            allocations[key] = Allocation(offset, tensor.nbytes, where)
+        allocation = allocations[key]
+        if allocation.nbytes != tensor.nbytes:
             raise UnsupportedError(
-                f"state {key!r}: changes its size, got {tensor.nbytes} bytes, expected {place.nbytes}"
+                f"state {key!r}: changes its size, got {tensor.nbytes} bytes, expected {allocation.nbytes}"
             )
-        return Address(place.region, place.offset), _round_up(place.end, target.alignment)
+        return Address(allocation.region, allocation.offset), _round_up(allocation.end, target.alignment)
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class _Block:
 
 
 def plan(lowered: Lowered, placement: Placement | None = None, *, canaries: bool = False) -> Plan:
-    """Place every root tensor of a lowering. Deterministic.
+    """Assign an address to every root tensor of a lowering. Deterministic.
 
     placement: the weights and states of earlier plans; new ones are added.
 
@@ -210,7 +210,7 @@ def _lower_bound(blocks: list[_Block], steps: int, alignment: int, canary_bytes:
 
 
 def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
-    """Place blocks in several orders and keep the smallest arena; the first on a tie.
+    """Allocate blocks in several orders and return the smallest arena; the first on a tie.
 
     No arena is smaller than the lower bound. If none reaches it, each order is repaired: blocks placed above the bound
     are placed first.
@@ -256,7 +256,7 @@ class _Region:
         self._living: defaultdict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
 
     def put(self, block: _Block, offset: int, size: int) -> None:
-        """Place a block."""
+        """Assign an offset to a block."""
         for epoch in self._epochs(block):
             insort(self._living[epoch], (offset, offset + size, block.birth, block.death))
         self.placed.append((offset, offset + size, block))
@@ -301,7 +301,9 @@ def _place(lowered: Lowered, blocks: list[_Block], canary_bytes: int) -> list[_R
 
 
 def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
-    """Place weights and states as in the placement; each input and output gets a region, bound at run time."""
+    """Assign addresses to weights and states by the placement; each input and output gets a region, bound at run
+    time.
+    """
     for tensor in lowered.tensors.values():
         if tensor.kind in ("input", "output"):
             address, end = Address(f"{tensor.kind}:{tensor.name}", 0), tensor.nbytes
@@ -384,12 +386,12 @@ def canaries(lowered: Lowered, plan: Plan) -> list[tuple[str, int]]:
     covered = [
         (a.region, a.offset, a.offset + lowered.tensors[t].nbytes) for t, a in plan.addresses.items() if t in plan.live
     ]
-    places = []
+    canary_locations = []
     for region, _, end in covered:
         gap_end = end + plan.canary_bytes
         if not any(r == region and low < gap_end and end < high for r, low, high in covered):
-            places.append((region, end))
-    return places
+            canary_locations.append((region, end))
+    return canary_locations
 
 
 def layout(lowered: Lowered, result: Plan) -> dict[str, Any]:

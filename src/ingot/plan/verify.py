@@ -435,8 +435,8 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "rounded": _strided("m n", "rounded_stride"),
     },
     **{
-        f"gemm_f32_{codes}{group}{zeros}_transposed": {"b": _panels_transposed}
-        for codes, group, zeros in cartesian(("int8", "int4"), ("", "_128"), ("", "_zp"))
+        f"gemm_f32_{format}{group}{zeros}_transposed": {"b": _panels_transposed}
+        for format, group, zeros in cartesian(("int8", "int4"), ("", "_128"), ("", "_zp"))
     },
     "gemm_f32_int8_row_transposed": {"b": _panels_transposed},
     "pack_args": {"src": _strided("n k", "n_stride k_stride"), "dst": _packed},

@@ -132,7 +132,7 @@ def _write_quantized(
 ) -> None:
     scales, zero_points = [], []
     for part in quantized_parts(tensor, matrix, coding, moments, work):
-        writer.write(packed(part.codes, coding))
+        writer.write(packed(part.quantized, coding))
         scales.append(part.scales)
         zero_points += [] if part.zeros is None else [packed(part.zeros, coding)]
     writer.name(f"{matrix.name}.{CODES}", i8 if coding.bits == 8 else u8, (matrix.n, matrix.k * coding.bits // 8))
@@ -141,11 +141,11 @@ def _write_quantized(
         writer.add(f"{matrix.name}.{ZEROS}", np.concatenate(zero_points))
 
 
-def packed(codes: np.ndarray, coding: Coding) -> np.ndarray:
+def packed(quantized: np.ndarray, coding: Coding) -> np.ndarray:
     """Pack quantized values [n, m] as stored in a file: with 4 bits, two in a byte, the first in the low bits."""
     if coding.bits == 8:
-        return codes
-    nibbles = codes.view(np.uint8) & np.uint8(15)
+        return quantized
+    nibbles = quantized.view(np.uint8) & np.uint8(15)
     if nibbles.shape[1] % 2:
         nibbles = np.pad(nibbles, ((0, 0), (0, 1)))
     return nibbles[:, ::2] | (nibbles[:, 1::2] << np.uint8(4))

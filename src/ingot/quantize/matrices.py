@@ -14,7 +14,7 @@ from ingot.quantize.weights import Coding
 
 FORMATS = ("int8", "int4")
 KEEP = "keep"
-# Ops that may lie between a weight and the product or gather that reads it.
+# Ops that are allowed between a weight and the product or gather that reads it.
 _PASSED = frozenset(("cast", "concat", "permute", "reshape"))
 
 

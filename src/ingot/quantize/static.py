@@ -140,7 +140,7 @@ def _quantize_value(graph: Graph, name: str, scale: np.ndarray, zero: np.ndarray
              for word, value in (("scale", scale), ("zero", zero))]  # fmt: skip
     attributes: dict[str, Any] = {"axis": 1 if scale.size > 1 else 0, "block": 0}
     quantized = graph.add(
-        "quantize", [name, *parameters], f"{name}.codes", before=readers[0], **attributes, dtype=u8, precision=f32
+        "quantize", [name, *parameters], f"{name}.quantized", before=readers[0], **attributes, dtype=u8, precision=f32
     ).output
     restored = graph.add(
         "dequantize", [quantized, *parameters], f"{name}.decoded", before=readers[0], **attributes, dtype=f32
@@ -192,7 +192,7 @@ def _bias(graph: Graph, product: Node, bias: np.ndarray, sums: np.ndarray) -> st
 
 def _dequantized(graph: Graph, product: Node, name: str, quantized: np.ndarray, scale: np.ndarray, axis: int) -> str:
     """Add quantized weights with a scale for each index of an axis; return the dequantized value."""
-    stored = graph.add_weight(graph.fresh(f"{name}.codes"), quantized)
+    stored = graph.add_weight(graph.fresh(f"{name}.quantized"), quantized)
     scales = graph.add_weight(graph.fresh(f"{name}.scales"), scale)
     node = graph.add("dequantize", [stored, scales], f"{name}.decoded", before=product, axis=axis, block=0, dtype=f32)
     return node.output

@@ -37,18 +37,18 @@ class Coding:
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A quantized matrix. codes: the quantized values, i8 or u8 [n, k], not packed; scales: f16 or f32 [n, groups];
-    zeros: the zero points, of the codes' dtype [n, groups], or None.
+    """A quantized matrix. quantized: the values, i8 or u8 [n, k], not packed; scales: f16 or f32 [n, groups];
+    zeros: the zero points, of the values' dtype [n, groups], or None.
     """
 
-    codes: np.ndarray
+    quantized: np.ndarray
     scales: np.ndarray
     zeros: np.ndarray | None
 
     def decoded(self) -> np.ndarray:
         """Return the dequantized matrix, f32[n, k]."""
-        n, k = self.codes.shape
-        values = self.codes.reshape(n, self.scales.shape[1], -1).astype(np.float32)
+        n, k = self.quantized.shape
+        values = self.quantized.reshape(n, self.scales.shape[1], -1).astype(np.float32)
         if self.zeros is not None:
             values -= self.zeros[..., None].astype(np.float32)
         return (values * self.scales[..., None].astype(np.float32)).reshape(n, k)

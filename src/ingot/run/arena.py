@@ -37,7 +37,7 @@ class Memory:
 
 
 class CarriedStates:
-    """State arrays by name, kept between runs of the interpreter or of a program of several segments.
+    """State arrays by name, preserved between runs of the interpreter or of a program of several segments.
 
     lock: held by such a run from its first read of a state to the replacement of the arrays.
     """
@@ -50,14 +50,14 @@ class CarriedStates:
 class Arena:
     """Memory that runs share, one run at a time; it only grows.
 
-    turn: u32[1], the lock that a run acquires in C. begun: the address of the states that have their initial values.
-    beginnings: initial values, by name, for states without data in the graph; other such states start as zeros.
+    run_lock: u32[1], the lock that a run acquires in C. begun: the address of the states that have their initial
+    values. beginnings: initial values, by name, for states without data in the graph; other such states start as zeros.
     carried: states that are in none of its regions.
     """
 
     def __init__(self) -> None:
         self.memory = Memory({})
-        self.turn = np.zeros(1, np.uint32)
+        self.run_lock = np.zeros(1, np.uint32)
         self.begun = 0
         self.beginnings: dict[str, np.ndarray] = {}
         self.carried = CarriedStates()

@@ -18,7 +18,7 @@ class Arguments:
 
     weights: by the keys of their packed weights. addresses: of the plan's other regions. slots: indices in a binding
     table, by region; the entry after them has the sizes of a run. sizes: the index of each run-time size. `program`
-    stays valid as long as this object, the weights, the regions and `turn` live.
+    stays valid as long as this object, the weights, the regions and `run_lock` live.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class Arguments:
     ):
         self._library, self._lowered, self._plan = library, lowered, plan
         self._weights, self._addresses, self._slots, self._sizes = weights, addresses, slots, sizes
-        self._held: list[Any] = []
+        self._owned: list[Any] = []
         self._bases: dict[str, int] = {}  # of tensors, by id
         self._patches: list[tuple[Any, int, int]] = []
         self._resizes: list[tuple[Any, int, int, int]] = []
         self._fault = library.new("ingot_fault")
 
-    def program(self, turn: Any, stop: Any) -> Any:
+    def program(self, run_lock: Any, stop: Any) -> Any:
         """Return an `ingot_program *` with every struct filled; it keeps all of its memory alive except the regions.
 
         stop: an `int32_t *`, or NULL.
@@ -60,12 +60,12 @@ class Arguments:
         resizes = library.new("ingot_resize[]", max(1, len(self._resizes)))
         for row, (where, size, factor, base) in zip(resizes, self._resizes, strict=False):
             row.where, row.size, row.factor, row.base = where, size, factor, base
-        self._held += [steps, patches, resizes, turn, stop]
+        self._owned += [steps, patches, resizes, run_lock, stop]
         return library.new(
             "ingot_program",
             {
                 "steps": steps, "patches": patches, "resizes": resizes, "fault": self._fault,
-                "lock": turn, "stop": stop, "step_count": len(self._plan.steps), "patch_count": len(self._patches),
+                "lock": run_lock, "stop": stop, "step_count": len(self._plan.steps), "patch_count": len(self._patches),
                 "resize_count": len(self._resizes), "sizes_slot": len(self._slots),
                 "threads": self._lowered.target.threads,
             },
@@ -82,16 +82,16 @@ class Arguments:
             elif value is not None:
                 numbers[name] = value
         args = self._library.new(step.args_type, numbers)
-        self._held.append(args)
-        words, places = self._library.cast("uintptr_t*", args), self._library.words[step.args_type]
+        self._owned.append(args)
+        words, offsets = self._library.cast("uintptr_t*", args), self._library.words[step.args_type]
         for name, value in pointers:
             if value.__class__ is not Pointer:
                 for i, element in enumerate(value):
-                    words[places[name] + i] = self._address(args, element, name, i)
+                    words[offsets[name] + i] = self._address(args, element, name, i)
             elif value.tensor == FAULT:
                 args.fault, args.step = self._fault, index
             else:
-                words[places[name]] = self._address(args, value, name)
+                words[offsets[name]] = self._address(args, value, name)
         for name, value in numbers.items() if self._sizes else ():
             for i, element in enumerate(value if isinstance(value, tuple) else ()):
                 self._note_size(args, element, name, i)

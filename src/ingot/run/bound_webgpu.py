@@ -28,24 +28,24 @@ class BoundWebgpuProgram:
         lowered, plan = compiled.native
         self.native = WebgpuProgram(compiled.segments[0].graph, lowered, plan, weights, state)
         self._stop = stop
-        places = self.native.places
-        self._staging = np.zeros(places.regions["inputs"], np.uint8)
+        built = self.native.dispatches
+        self._staging = np.zeros(built.regions["inputs"], np.uint8)
         self.inputs: dict[str, np.ndarray] = {}
         for name, view in lowered.inputs.items():
-            location = places.inputs[name]
+            location = built.inputs[name]
             data = self._staging[location.offset : location.offset + location.nbytes]
             self.inputs[name] = data.view(view.dtype.numpy).reshape(view.shape)
         *chosen, self._name = lowered.outputs
-        self._chosen = [places.outputs[name] for name in chosen]
-        self._place, self._view = places.outputs[self._name], lowered.outputs[self._name]
+        self._chosen = [built.outputs[name] for name in chosen]
+        self._allocation, self._view = built.outputs[self._name], lowered.outputs[self._name]
         self._last = np.zeros(0, np.uint8)  # the bytes read from the last run's outputs
 
     @property
     def output(self) -> np.ndarray:
         """The output of the last run."""
-        if self._last.size <= self._place.offset:
+        if self._last.size <= self._allocation.offset:
             self._last = self.native.outputs()
-        data = self._last[self._place.offset : self._place.offset + self._place.nbytes]
+        data = self._last[self._allocation.offset : self._allocation.offset + self._allocation.nbytes]
         return data.view(self._view.dtype.numpy).reshape(self._view.shape)
 
     def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:
@@ -56,7 +56,7 @@ class BoundWebgpuProgram:
         if self._stop[0]:
             raise StoppedError("run: stopped before the first node")
         is_chosen = bool(self._chosen) and all(sampler.is_greedy for sampler in samplers)
-        end = self._place.offset + (0 if is_chosen else self._place.nbytes * bool(samplers))
+        end = self._allocation.offset + (0 if is_chosen else self._allocation.nbytes * bool(samplers))
         self._last = self.native.call(self._staging, sizes, end)
         if is_chosen:
             tokens, best = (self._last[p.offset : p.offset + p.nbytes] for p in self._chosen)

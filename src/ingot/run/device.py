@@ -83,7 +83,8 @@ def has_adapter() -> bool:
 
 @dataclass
 class Device:
-    """An open device; runs on it take turns. Pipelines, by the text of their shaders, are cached for the process.
+    """An open device; runs on it are serialised by `lock`. Pipelines, by the text of their shaders, are cached for the
+    process.
 
     features: the features that shaders may use. weights: shared by programs, by the store that packed them. states:
     their buffers, by the arena that they belong to.
@@ -92,7 +93,7 @@ class Device:
     adapter: Adapter
     gpu: Any
     features: tuple[str, ...] = ()
-    turn: OwnedLock = field(default_factory=lambda: OwnedLock("run"))
+    lock: OwnedLock = field(default_factory=lambda: OwnedLock("run"))
     weights: WeakKeyDictionary[Any, WeakSet[Any]] = field(default_factory=WeakKeyDictionary)
     states: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary)
     _layouts: dict[tuple[bool, ...], Any] = field(default_factory=dict)
@@ -171,8 +172,8 @@ class Device:
         ticks, read = self.buffer(8 * count, "QUERY_RESOLVE", "COPY_SRC"), self.buffer(8 * count, *READ)
         encoder = self.gpu.create_command_encoder()
         for number, (step, grid) in enumerate(zip(steps, grids, strict=True)):
-            places = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
-            compute = encoder.begin_compute_pass(timestamp_writes={"query_set": queries, **places})
+            indices = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
+            compute = encoder.begin_compute_pass(timestamp_writes={"query_set": queries, **indices})
             encode(compute, [step], [grid])
             compute.end()
         encoder.resolve_query_set(queries, 0, count, ticks, 0)
@@ -182,15 +183,15 @@ class Device:
         return ((ends - begins) * lib.wgpuQueueGetTimestampPeriod(self.gpu.queue._internal)).astype(np.int64)
 
 
-def encodable(pipeline: Any, group: Any, place: int) -> Encodable:
+def encodable(pipeline: Any, group: Any, offset: int) -> Encodable:
     """Return a dispatch for `encode`.
 
-    group: the caller keeps it alive; the device does so for pipelines. place: the byte offset of the dispatch's
+    group: the caller keeps it alive; the device does so for pipelines. offset: the byte offset of the dispatch's
     parameters.
     """
     from wgpu.backends.wgpu_native import ffi
 
-    return pipeline._internal, group._internal, ffi.new("uint32_t[]", [place])
+    return pipeline._internal, group._internal, ffi.new("uint32_t[]", [offset])
 
 
 def encode(compute: Any, steps: Sequence[Encodable], grids: Sequence[tuple[int, int]]) -> None:
@@ -198,9 +199,9 @@ def encode(compute: Any, steps: Sequence[Encodable], grids: Sequence[tuple[int, 
     from wgpu.backends.wgpu_native import lib
 
     encoder = compute._internal
-    for (pipeline, group, place), (width, height) in zip(steps, grids, strict=True):
+    for (pipeline, group, offset), (width, height) in zip(steps, grids, strict=True):
         lib.wgpuComputePassEncoderSetPipeline(encoder, pipeline)
-        lib.wgpuComputePassEncoderSetBindGroup(encoder, 0, group, 1, place)
+        lib.wgpuComputePassEncoderSetBindGroup(encoder, 0, group, 1, offset)
         lib.wgpuComputePassEncoderDispatchWorkgroups(encoder, width, height, 1)
 
 

@@ -29,7 +29,7 @@ def bound_wgsl(op: Op, kernel: WgslKernel) -> Callable[..., tuple[np.ndarray, ..
     def call(*given: np.ndarray | None, **attributes: Any) -> tuple[np.ndarray, ...]:
         types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in given]
         key = (*map(str, types), *attributes.items())
-        with device.turn.once(), device.guarded():
+        with device.lock.once(), device.guarded():
             if key not in ready:
                 inferred = op.infer(*types, **attributes)
                 results = inferred if isinstance(inferred, tuple) else (inferred,)
@@ -89,16 +89,16 @@ class _Call:
             if array.size:
                 self._device.gpu.queue.write_buffer(buffer, 0, array)
         encoder = self._device.gpu.create_command_encoder()
-        made = self._buffers[len(arrays) :]
-        for buffer in made:
+        created = self._buffers[len(arrays) :]
+        for buffer in created:
             encoder.clear_buffer(buffer, 0, buffer.size)
         compute = encoder.begin_compute_pass()
         compute.set_pipeline(self._pipeline)
         compute.set_bind_group(0, self._group)
         compute.dispatch_workgroups(*self._grid)
         compute.end()
-        read = [self._device.buffer(buffer.size, *READ) for buffer in made]
-        for source, target in zip(made, read, strict=True):
+        read = [self._device.buffer(buffer.size, *READ) for buffer in created]
+        for source, target in zip(created, read, strict=True):
             encoder.copy_buffer_to_buffer(source, 0, target, 0, source.size)
         self._device.gpu.queue.submit([encoder.finish()])
         found = [mapped(buffer, buffer.size) for buffer in read]

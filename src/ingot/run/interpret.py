@@ -81,14 +81,14 @@ def interpret(
     return {name: _returned(name, array) for name, array in results.items()}
 
 
-def first_states(graph: Graph, symbols: Mapping[str, int], held: Mapping[str, Array] = {}) -> dict[str, Array]:
-    """Return the states of a graph before a run, by name: from `held`, otherwise the initial values.
+def first_states(graph: Graph, symbols: Mapping[str, int], stored: Mapping[str, Array] = {}) -> dict[str, Array]:
+    """Return the states of a graph before a run, by name: from `stored`, otherwise the initial values.
 
     Raises LoadError for a state whose initial data is missing.
     """
     arrays: dict[str, Array] = {}
     for name in graph.states:
-        array = held.get(name)
+        array = stored.get(name)
         if array is None and name in graph.initial:
             array = graph.initial[name]
             if array is None:
@@ -169,7 +169,7 @@ def _tensor_in(type: Type) -> TensorType | None:
 
 
 def _expect_type(name: str, array: Array, declared: Type, float64: bool) -> None:
-    """Raise InputError for a value of another type, apart from dims; the elements of a sequence are checked, too."""
+    """Raise InputError for a value of another type, dims excepted; the elements of a sequence are checked, too."""
     if isinstance(declared, OptionalType):
         if array is not None:
             _expect_type(name, array, declared.element, float64)
@@ -287,7 +287,7 @@ class _Run:
             raise ResourceError(f"node {node.outputs[0]!r}: no memory, {error}{shown}") from error
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
         for name, type, array in zip(node.outputs, inferred, results, strict=True):
-            assert _agrees(type, array), f"{name}: op {node.op.name} made {_described(array)}, its inference {type}"
+            assert _agrees(type, array), f"{name}: op {node.op.name} returned {_described(array)}, expected {type}"
             if name in self.measured:
                 self._measure(name, array)
             self._expect_declared(name, array)

@@ -184,7 +184,9 @@ def _open(path: Path) -> Library:
     types = {name: ffi.typeof(f"{name}*") for name in abi.structs()} | {type: ffi.typeof(type) for type in _OTHER_TYPES}
     amx = _text(ffi, entry.ingot_use_amx(bool(knob("INGOT_AMX"))))
     word = ffi.sizeof("uintptr_t")
-    words = {name: {field: place.offset // word for field, place in types[name].item.fields} for name in abi.structs()}
+    words = {
+        name: {field: member.offset // word for field, member in types[name].item.fields} for name in abi.structs()
+    }
     kernels = _kernel_table(ffi, entry, types)
     best_isa = _best_isa(path, _text(ffi, entry.ingot_best_isa()), next(iter(kernels.values())).functions)
     has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())

@@ -36,7 +36,7 @@ class BindingTable:
     rows: Any
     fault: Any
     sizes: Any
-    held: list[Any]
+    owned: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class _Ready:
 class NativeProgram:
     """One Lowered and Plan bound to an arena: its argument structs are filled and its kernels resolved.
 
-    Runs of all programs of an arena take turns, inside the C call: while a run holds the arena, its thread executes no
-    Python code. state: the arena of the states, if they outlive this arena. stop: an `int32_t *` that ends a run soon
-    while it is not 0, possibly within a step; the outputs are then partially written.
+    Runs of all programs of an arena are serialised, inside the C call: while a run holds the arena, its thread executes
+    no Python code. state: the arena of the states, if they outlive this arena. stop: an `int32_t *` that ends a run
+    soon while it is not 0, possibly within a step; the outputs are then partially written.
     """
 
     def __init__(
@@ -148,11 +148,11 @@ class NativeProgram:
     def pointers(self, arrays: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> BindingTable:
         """Return a binding table of inputs and outputs, in order; it keeps the arrays alive. symbols: as in `run`."""
         rows = self.library.new("void*[]", len(self._slots) + 1)
-        held = [self._buffer(array) for array in arrays]
-        for slot, buffer in enumerate(held):
+        owned = [self._buffer(array) for array in arrays]
+        for slot, buffer in enumerate(owned):
             rows[slot] = buffer
         sizes = rows[len(self._slots)] = self.library.new("int64_t[]", max(1, len(self._run_sizes)))
-        table = BindingTable(rows, self.library.new("ingot_fault"), sizes, held)
+        table = BindingTable(rows, self.library.new("ingot_fault"), sizes, owned)
         if symbols:
             self.resize(table, symbols)
         return table
@@ -244,8 +244,8 @@ class NativeProgram:
             self.library, self.lowered, self.plan, self._weights,
             memory.addresses | state.addresses, self._slots, self._run_sizes,
         )  # fmt: skip
-        turn = self.library.cast("uint32_t*", self._arena.turn.ctypes.data)
-        ready = _Ready(memory.addresses, state.addresses, arguments.program(turn, self._stop), arguments)
+        run_lock = self.library.cast("uint32_t*", self._arena.run_lock.ctypes.data)
+        ready = _Ready(memory.addresses, state.addresses, arguments.program(run_lock, self._stop), arguments)
         self._ready = ready
         return ready, memory, state
 
@@ -284,18 +284,18 @@ class NativeProgram:
         codes: list[int] | None,
     ) -> int:
         """Run over memory filled with NaN, so that a read before the write shows, with canaries after each tensor."""
-        places = canaries(self.lowered, self.plan)
+        locations = canaries(self.lowered, self.plan)
         with self._arena.checking.once():
             for name, size in self._sizes.items():
                 if name.startswith("arena"):
                     memory.regions[name][:size] = 0xFF
-            for region, start in places:
+            for region, start in locations:
                 memory.regions[region][start : start + self.plan.canary_bytes] = CANARY
             if samplers is None:
                 code = self._run_noted(ready, table, [] if codes is None else codes)
             else:
                 code = self._run_sampling(ready, table, samplers, sampler_count)
-            for region, start in places if not code else ():
+            for region, start in locations if not code else ():
                 found = memory.regions[region][start : start + self.plan.canary_bytes]
                 assert (found == CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
         return code

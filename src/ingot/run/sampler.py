@@ -22,7 +22,9 @@ class NativeSampler:
     """An `ingot_sampler`, with its kernel for this CPU. `struct`: its fields, readable and writable as attributes."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]):
-        """arrays: for the pointer fields, by field name, kept alive; an empty array leaves its pointer null."""
+        """arrays: for the pointer fields, by field name, referenced as long as the sampler lives; an empty array leaves
+        its pointer null.
+        """
         library = load()
         self._arrays = dict(arrays)
         self._draw, self._from_buffer = library.entry.ingot_sample, library.ffi.from_buffer

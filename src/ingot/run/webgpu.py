@@ -16,7 +16,7 @@ from ingot.ir.dtype import DType
 from ingot.ir.graph import Graph
 from ingot.lower.lowered import Lowered
 from ingot.lower.view import View
-from ingot.plan.gpu_dispatch import FAULT_BYTES, Dispatches, Place, dispatches, grid, held
+from ingot.plan.gpu_dispatch import FAULT_BYTES, Allocation, Dispatches, device_array, dispatches, grid
 from ingot.plan.memory import Address, Plan, canaries
 from ingot.run.arena import Arena
 from ingot.run.device import PARAMETER_BYTES, READ, Device, encodable, encode, mapped, open_device
@@ -39,27 +39,27 @@ class WebgpuProgram:
 
     def __init__(self, graph: Graph, lowered: Lowered, plan: Plan, weights: WeightStore, state: Arena):
         self.graph, self.lowered, self.plan = graph, lowered, plan
-        self.places = dispatches(lowered, plan)
-        self._device, made = open_device(), self.places
-        self._device.expect_bindable(made.regions)
-        self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
+        self.dispatches = dispatches(lowered, plan)
+        self._device, built = open_device(), self.dispatches
+        self._device.expect_bindable(built.regions)
+        self._inputs = [(name, built.inputs[name].offset) for name in graph.inputs]
         self._outputs = [(name, graph.type(graph.outputs[name]).dtype, v) for name, v in lowered.outputs.items()]
-        self._staging = np.zeros(made.regions["inputs"], np.uint8)
+        self._staging = np.zeros(built.regions["inputs"], np.uint8)
         self.weights = device_weights(weights, [(lowered, plan)])
-        with self._device.turn.once(), self._device.guarded():
-            own = {region: size for region, size in made.regions.items() if not region.startswith(_SHARED)}
+        with self._device.lock.once(), self._device.guarded():
+            own = {region: size for region, size in built.regions.items() if not region.startswith(_SHARED)}
             self._buffers = {region: _buffer(self._device, size) for region, size in own.items()}
             self._buffers |= {**self.weights.buffers, **self._states(state)}
-            self._parameters, self._parameter_buffer = self._laid_out(made)
-            groups = {bindings: self._bound(bindings) for bindings in {step.bindings for step in made.steps}}
+            self._parameters, self._parameter_buffer = self._laid_out(built)
+            groups = {bindings: self._bound(bindings) for bindings in {step.bindings for step in built.steps}}
             self._groups = list(groups.values())  # `_steps` keeps none alive
-            pipelines = [self._device.pipeline(made.shaders[step.shader], step.bindings) for step in made.steps]
+            pipelines = [self._device.pipeline(built.shaders[step.shader], step.bindings) for step in built.steps]
             self._steps = [
                 encodable(pipeline, groups[step.bindings], number * PARAMETER_BYTES)
-                for number, (pipeline, step) in enumerate(zip(pipelines, made.steps, strict=True))
+                for number, (pipeline, step) in enumerate(zip(pipelines, built.steps, strict=True))
             ]
-            self._found = self._device.buffer(made.regions["outputs"], *READ)
-        self._grids = [step.groups for step in made.steps]
+            self._found = self._device.buffer(built.regions["outputs"], *READ)
+        self._grids = [step.groups for step in built.steps]
         self._canaries = canaries(lowered, plan) if check() >= 3 else []
         self._resizes = self._resized_words()
         self._sizes: dict[str, int] = {}  # the symbols that parameters and grids are set for
@@ -71,21 +71,21 @@ class WebgpuProgram:
         integer outside of 32 bits, ResourceError for a lost device.
         """
         narrow = [
-            held(array, self.lowered.inputs[name].dtype, f"input {name!r}", InputError)
+            device_array(array, self.lowered.inputs[name].dtype, f"input {name!r}", InputError)
             for (name, _), array in zip(self._inputs, inputs, strict=True)
         ]
-        with self._device.turn.once(), self._device.guarded():
+        with self._device.lock.once(), self._device.guarded():
             for (_, offset), array in zip(self._inputs, narrow, strict=True):
                 self._staging[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
             found = self._call(self._staging, symbols, self._found.size)
         return [self._output(found, *each, symbols) for each in self._outputs]
 
     def call(self, inputs: np.ndarray, symbols: Mapping[str, int], nbytes: int) -> np.ndarray:
-        """Run once on the bytes of all inputs, laid out as in `places`. symbols: as in `run`.
+        """Run once on the bytes of all inputs, laid out as in `dispatches`. symbols: as in `run`.
 
         Returns the first bytes of all outputs. Raises as `run` does.
         """
-        with self._device.turn.once(), self._device.guarded():
+        with self._device.lock.once(), self._device.guarded():
             return self._call(inputs, symbols, nbytes)
 
     def _call(self, inputs: np.ndarray, symbols: Mapping[str, int], nbytes: int) -> np.ndarray:
@@ -122,7 +122,7 @@ class WebgpuProgram:
 
     def outputs(self) -> np.ndarray:
         """Return the bytes of all outputs of the last run."""
-        with self._device.turn.once(), self._device.guarded():
+        with self._device.lock.once(), self._device.guarded():
             return self._read(self._device.gpu.create_command_encoder(), self._found.size)
 
     def _resize(self, symbols: Mapping[str, int]) -> None:
@@ -133,7 +133,7 @@ class WebgpuProgram:
         for dim, rows, words in self._resizes:
             self._parameters[rows, words] = values.of(dim)
         self._device.gpu.queue.write_buffer(self._parameter_buffer, 0, self._parameters)
-        self._grids = [grid(size_at(step.workgroups, values)) for step in self.places.steps]
+        self._grids = [grid(size_at(step.workgroups, values)) for step in self.dispatches.steps]
         self._sizes = dict(symbols)
 
     def profile(self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}) -> np.ndarray:
@@ -143,10 +143,10 @@ class WebgpuProgram:
         """
         self.run(inputs, symbols)
         times = np.zeros((runs, len(self.plan.steps)), np.int64)
-        with self._device.turn.once(), self._device.guarded():
+        with self._device.lock.once(), self._device.guarded():
             for row in times:
                 found = self._device.timed(self._steps, self._grids)
-                for step, nanoseconds in zip(self.places.steps, found.tolist(), strict=True):
+                for step, nanoseconds in zip(self.dispatches.steps, found.tolist(), strict=True):
                     row[list(step.numbers)] += nanoseconds // len(step.numbers)
         return times
 
@@ -161,7 +161,7 @@ class WebgpuProgram:
     def _output(self, found: np.ndarray, name: str, dtype: DType, view: View, symbols: Mapping[str, int]) -> np.ndarray:
         """Return a fresh array of an output, in the graph's dtype."""
         shape = tuple(size_at(dim, symbols) for dim in view.shape)
-        offset = self.places.outputs[name].offset
+        offset = self.dispatches.outputs[name].offset
         data = found[offset : offset + view.dtype.nbytes(math.prod(shape))].view(view.dtype.numpy)
         return data.reshape(shape).astype(dtype.numpy)
 
@@ -172,10 +172,10 @@ class WebgpuProgram:
 
     # -- states -------------------------------------------------------------------------------------------------
 
-    def state_locations(self) -> dict[str, Place]:
+    def state_locations(self) -> dict[str, Allocation]:
         """Return the location of each state, by name."""
         roots = [(t, self.plan.addresses[t.id]) for t in self.lowered.tensors.values() if t.kind == "state"]
-        return {t.name: Place(address.offset, t.nbytes, address.region) for t, address in roots}
+        return {t.name: Allocation(address.offset, t.nbytes, address.region) for t, address in roots}
 
     @property
     def state_bytes(self) -> int:
@@ -189,13 +189,13 @@ class WebgpuProgram:
 
     def read_states(self) -> dict[str, np.ndarray]:
         """Return copies of all states, by name."""
-        places = self.state_locations()
-        with self._device.turn.once(), self._device.guarded():
-            found = {region: self._copied(region) for region in {place.region for place in places.values()}}
+        locations = self.state_locations()
+        with self._device.lock.once(), self._device.guarded():
+            found = {region: self._copied(region) for region in {location.region for location in locations.values()}}
         roots = {t.name: t for t in self.lowered.tensors.values() if t.kind == "state"}
         return {
             name: found[region][begin : begin + nbytes].view(roots[name].dtype.numpy).reshape(roots[name].shape)
-            for name, (begin, nbytes, region) in places.items()
+            for name, (begin, nbytes, region) in locations.items()
         }
 
     def _copied(self, region: str) -> np.ndarray:
@@ -208,35 +208,35 @@ class WebgpuProgram:
 
     def write_state(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
         """Write rows of a state, which are indices of its first axis."""
-        place, nbytes = self.state_locations()[name], values[:1].nbytes
-        with self._device.turn.once(), self._device.guarded():
+        location, nbytes = self.state_locations()[name], values[:1].nbytes
+        with self._device.lock.once(), self._device.guarded():
             for row, value in zip(rows.tolist(), values, strict=True):
-                where = place.offset + row * nbytes
-                self._device.gpu.queue.write_buffer(self._buffers[place.region], where, np.ascontiguousarray(value))
+                where = location.offset + row * nbytes
+                self._device.gpu.queue.write_buffer(self._buffers[location.region], where, np.ascontiguousarray(value))
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
     def _states(self, state: Arena) -> dict[str, Any]:
         """Return the buffers of the states by region; a new buffer gets the initial values."""
-        sizes = {region: size for region, size in self.places.regions.items() if region.startswith("state")}
+        sizes = {region: size for region, size in self.dispatches.regions.items() if region.startswith("state")}
         buffers = self._device.states.get(state)
         if buffers is None:
             buffers = self._device.states[state] = {name: _buffer(self._device, size) for name, size in sizes.items()}
-            places = self.state_locations()
+            locations = self.state_locations()
             for name, data in self.graph.initial.items():
                 if data is None:
                     raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")
                 dtype = self.lowered.views[name].dtype
-                array = held(np.ascontiguousarray(data), dtype, f"state {name!r}", LimitError)
+                array = device_array(np.ascontiguousarray(data), dtype, f"state {name!r}", LimitError)
                 if array.size:
-                    self._device.gpu.queue.write_buffer(buffers[places[name].region], places[name].offset, array)
+                    self._device.gpu.queue.write_buffer(buffers[locations[name].region], locations[name].offset, array)
         assert all(buffers[region].size >= size for region, size in sizes.items()), "who shares states has all of them"
         return buffers
 
-    def _laid_out(self, made: Dispatches) -> tuple[np.ndarray, Any]:
+    def _laid_out(self, built: Dispatches) -> tuple[np.ndarray, Any]:
         """Return the parameters of every step, on the host and on the device."""
-        parameters = np.zeros((max(1, len(made.steps)), PARAMETER_BYTES // 4), np.uint32)
-        for row, step in zip(parameters, made.steps, strict=False):
+        parameters = np.zeros((max(1, len(built.steps)), PARAMETER_BYTES // 4), np.uint32)
+        for row, step in zip(parameters, built.steps, strict=False):
             row[: len(step.words)] = step.words
         buffer = self._device.buffer(parameters.nbytes, "UNIFORM", "COPY_DST")
         self._device.gpu.queue.write_buffer(buffer, 0, parameters)
@@ -245,7 +245,7 @@ class WebgpuProgram:
     def _bound(self, bindings: Sequence[str]) -> Any:
         """Return a bind group of steps: their parameters, addressed by an offset, and regions."""
         resources = [{"buffer": self._parameter_buffer, "offset": 0, "size": PARAMETER_BYTES}]
-        for region in bindings:  # some buffer must stand for a region that the program lacks
+        for region in bindings:  # a region that the program lacks needs some buffer
             if region not in self._buffers:
                 self._buffers[region] = _buffer(self._device, 0)
             resources.append({"buffer": self._buffers[region], "offset": 0})
@@ -255,29 +255,29 @@ class WebgpuProgram:
     def _resized_words(self) -> list[tuple[Expr, list[int], list[int]]]:
         """Return the parameters that depend on run-time sizes: their expressions, and their dispatches and words."""
         found: dict[Expr, tuple[list[int], list[int]]] = {}
-        for number, step in enumerate(self.places.steps):
+        for number, step in enumerate(self.dispatches.steps):
             for word, dim in step.resizes:
                 rows, words = found.setdefault(dim, ([], []))
                 rows.append(number)
                 words.append(word)
-        return [(dim, *places) for dim, places in found.items()]
+        return [(dim, *indices) for dim, indices in found.items()]
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceWeights:
     """Weights on a device.
 
-    buffers: by region. places: the offset of each, by its packed weight's key. nbytes: of all weights, without the gaps
+    buffers: by region. addresses: by packed-weight key. nbytes: of all weights, without the gaps
     between them.
     """
 
     buffers: Mapping[str, Any]
-    places: Mapping[str, Address]
+    addresses: Mapping[str, Address]
     nbytes: int
 
 
 def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]]) -> DeviceWeights:
-    """Return the weights of programs that were planned together: existing ones in the same places, else new ones.
+    """Return the weights of programs that were planned together: existing ones at the same addresses, else new ones.
 
     They live as long as their holder. Raises as `WebgpuProgram` does.
     """
@@ -289,23 +289,23 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
         for tensor in lowered.tensors.values():
             if tensor.packed_weight is not None:
                 wanted[tensor.packed_weight.key] = tensor, tensor.packed_weight, plan.addresses[tensor.id]
-    places = {key: address for key, (_, _, address) in wanted.items()}
-    with device.turn.once(), device.guarded():
+    addresses = {key: address for key, (_, _, address) in wanted.items()}
+    with device.lock.once(), device.guarded():
         shared = device.weights.setdefault(weights, WeakSet())
         for each in shared:
-            if places.items() <= each.places.items():
+            if addresses.items() <= each.addresses.items():
                 return each
         buffers = {region: _buffer(device, size) for region, size in sizes.items()}
-        made = DeviceWeights(buffers, places, sum(packed_weight.nbytes for _, packed_weight, _ in wanted.values()))
+        built = DeviceWeights(buffers, addresses, sum(packed_weight.nbytes for _, packed_weight, _ in wanted.values()))
         for tensor, packed_weight, address in wanted.values():
-            array = held(weights.array(packed_weight), tensor.dtype, f"weight {tensor.name!r}", LimitError)
+            array = device_array(weights.array(packed_weight), tensor.dtype, f"weight {tensor.name!r}", LimitError)
             if array.size:
                 data = array.view(np.uint8)
                 data = np.pad(data, (0, -data.size % 4)) if data.size % 4 else data  # writes have complete words
-                device.gpu.queue.write_buffer(made.buffers[address.region], address.offset, data)
-        shared.add(made)
-        weights.elsewhere.add(made)
-        return made
+                device.gpu.queue.write_buffer(built.buffers[address.region], address.offset, data)
+        shared.add(built)
+        weights.elsewhere.add(built)
+        return built
 
 
 def _buffer(device: Device, nbytes: int) -> Any:

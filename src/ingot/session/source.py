@@ -16,7 +16,7 @@ from ingot.ir.text import dump, parse
 from ingot.load import ShapeDependentModel, is_saved_program, load_model
 from ingot.lower import Target
 from ingot.passes.precision import F32, Precision
-from ingot.plan.memory import Place
+from ingot.plan.memory import Allocation
 from ingot.run.arena import Arena
 from ingot.run.library import load
 from ingot.run.store import WeightStore
@@ -56,7 +56,7 @@ class Shared:
 
     graph: Graph
     state: Arena
-    places: dict[str, Place]
+    places: dict[str, Allocation]
     weights: WeightStore
     unpacked: frozenset[str]
     snapshot: Callable[[], Graph]

@@ -6,7 +6,7 @@
 fn part_count() -> i32 { return (key_count() + PART_KEYS - 1) / PART_KEYS; }
 
 // The scratch offset of the partial result of a part of a row's keys: sums by dims, the largest score, and the total.
-fn part_place(row_of_head: i32, part: i32) -> i32 { return (row_of_head * part_count() + part) * (arg_v_dim() + 2); }
+fn part_offset(row_of_head: i32, part: i32) -> i32 { return (row_of_head * part_count() + part) * (arg_v_dim() + 2); }
 
 // The weight of a score relative to the largest: 0 where it is -inf, even if the largest is -inf too.
 fn weight_of(score: f32, most: f32) -> f32 { return select(exp_f32(score - most), 0.0f, score == -infinity()); }

@@ -6,29 +6,29 @@ fn row_count() -> i32 { return arg_rows(); }
 
 fn key_count() -> i32 { return arg_blocks_each() * 64; }
 
-fn q_place(batch: i32, head: i32, row: i32) -> i32 { return row * arg_q_strides(0) + head * arg_q_strides(1); }
+fn q_offset(batch: i32, head: i32, row: i32) -> i32 { return row * arg_q_strides(0) + head * arg_q_strides(1); }
 
-fn out_place(batch: i32, head: i32, row: i32) -> i32 { return row * arg_out_strides(0) + head * arg_out_strides(1); }
+fn out_offset(batch: i32, head: i32, row: i32) -> i32 { return row * arg_out_strides(0) + head * arg_out_strides(1); }
 
 // The owner of the keys that a row attends to, the first of them and their end; an empty range after a fault.
 fn seen_by(batch: i32, row: i32) -> vec3<i32> {
-  if (!has_place(row)) { return vec3<i32>(0, 0, 0); }
+  if (!has_slot(row)) { return vec3<i32>(0, 0, 0); }
   let last = int_positions(row);
   return vec3<i32>(int_owners(row), select(0, max(0, last - arg_window() + 1), arg_window() > 0), last + 1);
 }
 
 // The offset of the keys of a block; any offset after a fault.
-fn keys_place(owner: i32, head: i32, begin: i32) -> i32 {
+fn keys_offset(owner: i32, head: i32, begin: i32) -> i32 {
   return (max(0, block_of(owner, begin / 64)) * arg_kv_heads() + head) * arg_head_dim() * 64;
 }
 
-fn values_place(owner: i32, head: i32, begin: i32) -> i32 {
+fn values_offset(owner: i32, head: i32, begin: i32) -> i32 {
   return (max(0, block_of(owner, begin / 64)) * arg_kv_heads() + head) * arg_v_dim() * 64;
 }
 
-fn key_at(place: i32, key: i32, dim: i32) -> f32 { return at_keys(place + dim * 64 + key); }
+fn key_at(offset: i32, key: i32, dim: i32) -> f32 { return at_keys(offset + dim * 64 + key); }
 
-fn value_at(place: i32, key: i32, dim: i32) -> f32 { return at_values(place + key * arg_v_dim() + dim); }
+fn value_at(offset: i32, key: i32, dim: i32) -> f32 { return at_values(offset + key * arg_v_dim() + dim); }
 
 // A score as the softmax reads it: scaled and masked.
 fn bent(score: f32, batch: i32, head: i32, row: i32, key: i32) -> f32 {

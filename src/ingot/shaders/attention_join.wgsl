@@ -10,19 +10,19 @@ fn work(group: i32, lane: i32) {
   let end = (seen.z + PART_KEYS - 1) / PART_KEYS;
   var most = -infinity();
   for (var part = first; part < end; part++) {
-    most = maximum_f32(most, at_scratch(part_place(group, part) + arg_v_dim()));
+    most = maximum_f32(most, at_scratch(part_offset(group, part) + arg_v_dim()));
   }
   var total = 0.0f;
   for (var part = first; part < end; part++) {
-    let place = part_place(group, part) + arg_v_dim();
-    total += at_scratch(place + 1) * weight_of(at_scratch(place), most);
+    let offset = part_offset(group, part) + arg_v_dim();
+    total += at_scratch(offset + 1) * weight_of(at_scratch(offset), most);
   }
   for (var d = lane; d < arg_v_dim(); d += LANES) {
     var sum = 0.0f;
     for (var part = first; part < end; part++) {
-      let place = part_place(group, part);
-      sum += at_scratch(place + d) * weight_of(at_scratch(place + arg_v_dim()), most);
+      let offset = part_offset(group, part);
+      sum += at_scratch(offset + d) * weight_of(at_scratch(offset + arg_v_dim()), most);
     }
-    set_out(out_place(batch, head, row) + d, settled(sum, total));
+    set_out(out_offset(batch, head, row) + d, settled(sum, total));
   }
 }

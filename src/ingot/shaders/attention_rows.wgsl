@@ -32,21 +32,21 @@ fn work(group: i32, lane: i32) {
   var total = 0.0f;
   var sums = array<f32, COLUMNS>();
   for (var begin = first / LANES * LANES; begin < end; begin += LANES) {
-    let keys = keys_place(seen.x, kv, begin);
-    let values = values_place(seen.x, kv, begin);
+    let keys = keys_offset(seen.x, kv, begin);
+    let values = values_offset(seen.x, kv, begin);
     let key = begin + lane;
     var own = -infinity();
     if (key >= first && key < end) {
-      own = bent(score(q_place(batch, head, row), keys, lane), batch, head, row, key);
+      own = bent(score(q_offset(batch, head, row), keys, lane), batch, head, row, key);
     }
     let before = most;
     most = max(before, group_max(own, lane));
     let mine = weight_of(own, most);
     weights_found[lane] = mine;
-    let kept = weight_of(before, most);
-    total = total * kept + group_sum(mine, lane);
+    let rescale = weight_of(before, most);
+    total = total * rescale + group_sum(mine, lane);
     for (var n = 0; n < COLUMNS; n++) {
-      sums[n] *= kept;
+      sums[n] *= rescale;
       let d = n * LANES + lane;
       if (d < arg_v_dim()) {
         for (var j = max(0, first - begin); j < min(LANES, end - begin); j++) {
@@ -58,6 +58,6 @@ fn work(group: i32, lane: i32) {
   }
   for (var n = 0; n < COLUMNS; n++) {
     let d = n * LANES + lane;
-    if (d < arg_v_dim()) { leave(group, out_place(batch, head, row), d, sums[n], most, total); }
+    if (d < arg_v_dim()) { leave(group, out_offset(batch, head, row), d, sums[n], most, total); }
   }
 }

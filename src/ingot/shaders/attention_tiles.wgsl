@@ -14,7 +14,7 @@ var<workgroup> tile_found: vec3<i32>;
 
 var<workgroup> most_found: array<f32, 32>;
 
-var<workgroup> kept_found: array<f32, 32>;
+var<workgroup> rescales: array<f32, 32>;
 
 var<workgroup> total_found: array<f32, 32>;
 
@@ -65,31 +65,31 @@ fn stage_queries(batch: i32, kv: i32, first: i32, dim: i32, lane: i32) {
     var four = vec4<f32>();
     for (var r = 0; r < 4; r++) {
       let pair = min(first + i / 16 * 4 + r, row_count() * each - 1);
-      if (d < arg_head_dim()) { four[r] = at_q(q_place(batch, kv * each + pair % each, pair / each) + d); }
+      if (d < arg_head_dim()) { four[r] = at_q(q_offset(batch, kv * each + pair % each, pair / each) + d); }
     }
     left[i % 16 * 8 + i / 16] = four;
   }
 }
 
-fn stage_keys(place: i32, count: i32, dim: i32, lane: i32) {
+fn stage_keys(offset: i32, count: i32, dim: i32, lane: i32) {
   for (var i = lane; i < 256; i += LANES) {
     let d = dim + i / 16;
     var four = vec4<f32>();
     for (var c = 0; c < 4; c++) {
       let key = i % 16 * 4 + c;
-      if (d < arg_head_dim() && key < count) { four[c] = key_at(place, key, d); }
+      if (d < arg_head_dim() && key < count) { four[c] = key_at(offset, key, d); }
     }
     right[i] = four;
   }
 }
 
-fn stage_values(place: i32, count: i32, begin: i32, column: i32, lane: i32) {
+fn stage_values(offset: i32, count: i32, begin: i32, column: i32, lane: i32) {
   for (var i = lane; i < 256; i += LANES) {
     let key = begin + i / 16;
     var four = vec4<f32>();
     for (var c = 0; c < 4; c++) {
       let d = column + i % 16 * 4 + c;
-      if (d < arg_v_dim() && key < count) { four[c] = value_at(place, key, d); }
+      if (d < arg_v_dim() && key < count) { four[c] = value_at(offset, key, d); }
     }
     right[i] = four;
   }
@@ -112,27 +112,27 @@ fn bend(scores: ptr<function, Sums>, batch: i32, kv: i32, first: i32, begin: i32
   }
 }
 
-// Turn a lane's scores into weights, in `left`, relative to the largest score of their rows so far.
+// Convert a lane's scores to weights, in `left`, relative to the largest score of their rows so far.
 fn weigh(scores: ptr<function, Sums>, lane: i32) {
-  let place = lane % 8 * 64 + lane / 8;
-  for (var c = 0; c < 8; c++) { left[place + c * 8] = (*scores)[c]; }
+  let offset = lane % 8 * 64 + lane / 8;
+  for (var c = 0; c < 8; c++) { left[offset + c * 8] = (*scores)[c]; }
   workgroupBarrier();
   if (lane < 32) {
     let before = most_found[lane];
     var most = before;
     for (var key = 0; key < 64; key++) { most = maximum_f32(most, left[key * 8 + lane / 4][lane % 4]); }
     most_found[lane] = most;
-    kept_found[lane] = weight_of(before, most);
+    rescales[lane] = weight_of(before, most);
   }
   workgroupBarrier();
   for (var c = 0; c < 8; c++) {
     var four = (*scores)[c];
     for (var r = 0; r < 4; r++) { four[r] = weight_of(four[r], most_found[lane / 8 * 4 + r]); }
-    left[place + c * 8] = four;
+    left[offset + c * 8] = four;
   }
   workgroupBarrier();
   if (lane < 32) {
-    var total = total_found[lane] * kept_found[lane];
+    var total = total_found[lane] * rescales[lane];
     for (var key = 0; key < 64; key++) { total += left[key * 8 + lane / 4][lane % 4]; }
     total_found[lane] = total;
   }
@@ -155,8 +155,8 @@ fn work(group: i32, lane: i32) {
   var sums = array<Sums, COLUMNS>();
   for (var begin = seen.y / 64 * 64; begin < seen.z; begin += 64) {
     let count = seen.z - begin;
-    let keys = keys_place(seen.x, kv, begin);
-    let values = values_place(seen.x, kv, begin);
+    let keys = keys_offset(seen.x, kv, begin);
+    let values = values_offset(seen.x, kv, begin);
     var scores = Sums();
     for (var dim = 0; dim < arg_head_dim(); dim += 16) {
       workgroupBarrier();
@@ -169,10 +169,10 @@ fn work(group: i32, lane: i32) {
     workgroupBarrier();
     weigh(&scores, lane);
     let r = rows * 4;
-    let kept = vec4<f32>(kept_found[r], kept_found[r + 1], kept_found[r + 2], kept_found[r + 3]);
+    let rescale = vec4<f32>(rescales[r], rescales[r + 1], rescales[r + 2], rescales[r + 3]);
     for (var n = 0; n < COLUMNS; n++) {
       var those = sums[n];
-      for (var c = 0; c < 8; c++) { those[c] *= kept; }
+      for (var c = 0; c < 8; c++) { those[c] *= rescale; }
       for (var key = 0; key < min(64, count); key += 16) {
         workgroupBarrier();
         stage_values(values, count, key, n * 64, lane);
@@ -186,7 +186,7 @@ fn work(group: i32, lane: i32) {
   for (var r = 0; r < 4; r++) {
     let pair = first + rows * 4 + r;
     if (pair >= row_count() * each) { return; }
-    let out = out_place(batch, kv * each + pair % each, pair / each);
+    let out = out_offset(batch, kv * each + pair % each, pair / each);
     for (var n = 0; n < COLUMNS; n++) {
       for (var c = 0; c < 8; c++) {
         let d = n * 64 + columns * 8 + c;

@@ -120,14 +120,14 @@ fn atan_f32(x: f32) -> f32 {
   let far = u > 0x1.3504f4p+1f;
   let above = select(select(u - 1.0f, -1.0f, far), u, near);
   let below = select(select(u + 1.0f, u, far), 1.0f, near);
-  let turn = select(select(0x1.921fb6p-1f, 0x1.921fb6p+0f, far), 0.0f, near);
+  let angle = select(select(0x1.921fb6p-1f, 0x1.921fb6p+0f, far), 0.0f, near);
   let t = select(above / below, 0.0f, u >= infinity());
   let s = t * t;
   var p = -0x1.f31d54p-5f * s + 0x1.b22ecap-4f;
   p = p * s - 0x1.23ba42p-3f;
   p = p * s + 0x1.9991e8p-3f;
   p = p * s - 0x1.55554ap-2f;
-  return select(with_sign(turn + ((t * s) * p + t), x), x, is_nan(x));
+  return select(with_sign(angle + ((t * s) * p + t), x), x, is_nan(x));
 }
 
 // The arcsine of u <= 1/2 itself, of u above that the arcsine of sqrt((1 - u) / 2), which is pi/4 - asin(u) / 2.

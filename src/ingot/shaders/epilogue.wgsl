@@ -1,11 +1,11 @@
 // epilogue.wgsl: the epilogue of a product's scaled sum: activation(sum + bias) + residual, or with residual_first the
 // activation of all.
 
-fn epilogue(sum: f32, column: i32, place: i32) -> f32 {
+fn epilogue(sum: f32, column: i32, offset: i32) -> f32 {
   var y = sum;
   if (has_bias) { y += at_bias(column); }
   if (arg_residual_first() == 0) { y = activate(y); }
-  if (has_residual) { y += at_residual(place); }
+  if (has_residual) { y += at_residual(offset); }
   if (arg_residual_first() != 0) { y = activate(y); }
   return y;
 }

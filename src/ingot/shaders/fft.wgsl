@@ -5,7 +5,7 @@
 
 fn times(x: vec2<f32>, y: vec2<f32>) -> vec2<f32> { return vec2<f32>(x.x * y.x - x.y * y.y, x.x * y.y + x.y * y.x); }
 
-fn factor(place: i32) -> vec2<f32> { return vec2<f32>(at_factors(place), at_factors(place + 1)); }
+fn factor(offset: i32) -> vec2<f32> { return vec2<f32>(at_factors(offset), at_factors(offset + 1)); }
 
 // Number i of a line whose real and imaginary parts begin at `line`.
 fn given(line: vec2<i32>, i: i32) -> vec2<f32> {
@@ -35,20 +35,20 @@ fn joined(line: vec2<i32>, k: i32) -> vec2<f32> {
   return vec2<f32>((a.x + b.x) - odd.y, (a.y - b.y) + odd.x);
 }
 
-fn held(x: i32, i: i32) -> vec2<f32> {
+fn loaded(x: i32, i: i32) -> vec2<f32> {
   let z = vec2<f32>(at_scratch(x + i), at_scratch(x + arg_length() + i));
   return select(z, z.yx, arg_inverse() != 0);
 }
 
-fn hold(x: i32, i: i32, z: vec2<f32>) {
+fn store(x: i32, i: i32, z: vec2<f32>) {
   set_scratch(x + i, select(z.x, z.y, arg_inverse() != 0));
   set_scratch(x + arg_length() + i, select(z.y, z.x, arg_inverse() != 0));
 }
 
 // The inverse of `joined`: the spectrum of the elements.
 fn parted(x: i32, k: i32) -> vec2<f32> {
-  let a = held(x, k % arg_length());
-  let b = held(x, (arg_length() - k) % arg_length());
+  let a = loaded(x, k % arg_length());
+  let b = loaded(x, (arg_length() - k) % arg_length());
   let odd = times(factor(arg_roots_offset() + 2 * k) / 2.0f, vec2<f32>(a.y + b.y, b.x - a.x));
   return vec2<f32>((a.x + b.x) / 2.0f + odd.x, (a.y - b.y) / 2.0f + odd.y);
 }
@@ -82,13 +82,13 @@ fn work(group: i32, lane: i32) {
   let length = arg_length();
   var x = group * 4 * length;
   var y = x + 2 * length;
-  for (var i = lane; i < length; i += LANES) { hold(x, i, first(line, i)); }
+  for (var i = lane; i < length; i += LANES) { store(x, i, first(line, i)); }
   var stride = 1;
   var count = length;
   var factors = 0;
-  for (var turn = 0; turn < arg_pass_count(); turn++) {
+  for (var number = 0; number < arg_pass_count(); number++) {
     storageBarrier();
-    let radix = arg_radices(turn);
+    let radix = arg_radices(number);
     let roots = factors;
     count /= radix;
     if (radix % 2 != 0) { factors += 2 * radix; }
@@ -101,8 +101,8 @@ fn work(group: i32, lane: i32) {
         var z = lying(x, i);
         for (var j = 1; j < radix; j++) { z += rotated(lying(x, i + j * size), j * k % radix, radix, roots); }
         if (k > 0 && is_narrow) {
-          let place = factors + 2 * (k - 1) * size + i;
-          z = times(z, vec2<f32>(at_factors(place), at_factors(place + size)));
+          let offset = factors + 2 * (k - 1) * size + i;
+          z = times(z, vec2<f32>(at_factors(offset), at_factors(offset + size)));
         } else if (k > 0) {
           z = times(z, factor(factors + 2 * (p * (radix - 1) + k - 1)));
         }

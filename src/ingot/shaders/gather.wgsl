@@ -5,14 +5,14 @@
 fn rows_element(outer: i32, row: i32, i: i32) -> i32 { return int_table((outer * arg_limit() + row) * arg_inner() + i); }
 
 fn bf16_rows_element(outer: i32, row: i32, i: i32) -> i32 {
-  let place = row * arg_inner() + i;
-  let pair = int_table(place / 2);
-  return select(pair << 16u, pair & ~0xffff, (place & 1) == 1);
+  let offset = row * arg_inner() + i;
+  let pair = int_table(offset / 2);
+  return select(pair << 16u, pair & ~0xffff, (offset & 1) == 1);
 }
 
 fn f16_rows_element(outer: i32, row: i32, i: i32) -> i32 {
-  let place = row * arg_inner() + i;
-  return bitcast<i32>(unpack2x16float(u32(int_table(place / 2)))[place & 1]);
+  let offset = row * arg_inner() + i;
+  return bitcast<i32>(unpack2x16float(u32(int_table(offset / 2)))[offset & 1]);
 }
 
 fn panels_element(outer: i32, row: i32, i: i32) -> i32 {

@@ -1,5 +1,5 @@
 // matmul.wgsl: gemm_packed for each of a batch, with a strided b. A workgroup computes 8 ROWS rows of 32 columns, a
-// lane 4 columns of ROWS rows, both 8 apart. The kernel defines `add_rows` and ROWS.
+// lane 4 columns of ROWS rows, both at a distance of 8. The kernel defines `add_rows` and ROWS.
 
 fn work(group: i32, lane: i32) {
   let rows = (arg_m() + 8 * ROWS - 1) / (8 * ROWS);
@@ -38,8 +38,8 @@ fn work(group: i32, lane: i32) {
       let x = row + 8 * r;
       let y = column + 8 * s;
       if (x < arg_m() && y < arg_n()) {
-        let place = residual + x * arg_residual_stride() + y;
-        set_c(c + x * arg_c_stride() + y, epilogue(arg_alpha() * total[r][s], y, place));
+        let offset = residual + x * arg_residual_stride() + y;
+        set_c(c + x * arg_c_stride() + y, epilogue(arg_alpha() * total[r][s], y, offset));
       }
     }
   }

@@ -69,8 +69,8 @@ fn gru_cell(gates: i32, h: i32, unit: i32, own: i32) -> f32 {
     update = at_state(3 * size + own);
     seen = of_state(2 * size + own - unit, 2, unit);
   }
-  let made = activate_1(clipped(of_input(gates, 2, unit) + seen));
-  return (1.0f - update) * made + update * at_state(h + unit);
+  let candidate = activate_1(clipped(of_input(gates, 2, unit) + seen));
+  return (1.0f - update) * candidate + update * at_state(h + unit);
 }
 
 fn rnn_cell(gates: i32, h: i32, unit: i32, own: i32) -> f32 { return opened(gates, h, 0, unit); }
@@ -99,13 +99,13 @@ fn work(group: i32, lane: i32) {
       storageBarrier();
     }
     for (var unit = lane; unit < arg_hidden(); unit += LANES) {
-      var made = at_state(h + unit);
+      var next = at_state(h + unit);
       var shown = 0.0f;
       if (time < length) {
-        made = cell(gates, h, unit, own + unit);
-        shown = made;
+        next = cell(gates, h, unit, own + unit);
+        shown = next;
       }
-      set_state((number + 1) % 2 * size + own + unit, made);
+      set_state((number + 1) % 2 * size + own + unit, next);
       set_out(out + unit, shown);
     }
     storageBarrier();

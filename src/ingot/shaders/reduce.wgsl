@@ -3,10 +3,10 @@
 
 fn work(group: i32, lane: i32) {
   if (group >= outer_count()) { return; }
-  let x = outer_place(group);
+  let x = outer_offset(group);
   let count = reduced_count();
   var value = neutral();
-  for (var i = lane; i < count; i += LANES) { value = combine(value, at_x(x + reduced_place(i))); }
+  for (var i = lane; i < count; i += LANES) { value = combine(value, at_x(x + reduced_offset(i))); }
   value = group_combined(value, count, lane);
   if (lane == 0) { set_out(group, finish(value, count)); }
 }

@@ -4,9 +4,9 @@
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;
   if (element >= outer_count()) { return; }
-  let x = outer_place(element);
+  let x = outer_offset(element);
   let count = reduced_count();
   var value = neutral();
-  for (var i = 0; i < count; i++) { value = combine(value, at_x(x + reduced_place(i))); }
+  for (var i = 0; i < count; i++) { value = combine(value, at_x(x + reduced_offset(i))); }
   set_out(element, finish(value, count));
 }

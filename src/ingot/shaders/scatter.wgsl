@@ -7,10 +7,10 @@ fn work(group: i32, lane: i32) {
   var indices = 0;
   var out = 0;
   var size = 1;
-  var apart = 1;
+  var inner = 1;
   for (var d = arg_rank() - 1; d >= 0; d--) {
     if (d == arg_axis()) {
-      apart = size;
+      inner = size;
     } else {
       let i = rest % arg_shape(d);
       rest /= arg_shape(d);
@@ -24,7 +24,7 @@ fn work(group: i32, lane: i32) {
   for (var k = 0; k < arg_shape(arg_axis()); k++) {
     let row = from_front(int_indices(indices + k * arg_index_strides(arg_axis())), arg_limit());
     if (row < 0) { continue; }
-    let place = out + row * arg_out_strides(arg_axis());
-    set_out(place, merged(at_out(place), at_updates(updates + k * apart)));
+    let offset = out + row * arg_out_strides(arg_axis());
+    set_out(offset, merged(at_out(offset), at_updates(updates + k * inner)));
   }
 }

@@ -4,43 +4,43 @@
 
 var<workgroup> found_keys: array<i32, LANES>;
 
-var<workgroup> found_places: array<i32, LANES>;
+var<workgroup> found_indices: array<i32, LANES>;
 
-fn is_better(key: i32, place: i32, other: i32, other_place: i32) -> bool {
-  return other_place < 0 || key > other || (key == other && place < other_place);
+fn is_better(key: i32, index: i32, other: i32, other_index: i32) -> bool {
+  return other_index < 0 || key > other || (key == other && index < other_index);
 }
 
 fn work(group: i32, lane: i32) {
   if (group >= arg_rows()) { return; }
   let x = group * arg_x_stride();
   var last = 0x7fffffff;
-  var last_place = -1;
+  var last_index = -1;
   for (var round = 0; round < arg_k(); round++) {
     var best = 0;
-    var place = -1;
+    var index = -1;
     for (var i = lane; i < arg_cols(); i += LANES) {
       let k = key(at_x(x + i));
-      let comes_after = k < last || (k == last && i > last_place);
-      if (comes_after && is_better(k, i, best, place)) {
+      let comes_after = k < last || (k == last && i > last_index);
+      if (comes_after && is_better(k, i, best, index)) {
         best = k;
-        place = i;
+        index = i;
       }
     }
     found_keys[lane] = best;
-    found_places[lane] = place;
+    found_indices[lane] = index;
     workgroupBarrier();
     for (var i = 0; i < LANES; i++) {
-      if (found_places[i] >= 0 && is_better(found_keys[i], found_places[i], best, place)) {
+      if (found_indices[i] >= 0 && is_better(found_keys[i], found_indices[i], best, index)) {
         best = found_keys[i];
-        place = found_places[i];
+        index = found_indices[i];
       }
     }
     workgroupBarrier();
     last = best;
-    last_place = place;
+    last_index = index;
     if (lane == 0) {
-      set_out(group * arg_k() + round, at_x(x + place));
-      set_int_indices(group * arg_k() + round, place);
+      set_out(group * arg_k() + round, at_x(x + index));
+      set_int_indices(group * arg_k() + round, index);
     }
   }
 }

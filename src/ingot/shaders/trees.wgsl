@@ -40,14 +40,14 @@ fn vote(leaf: i32, row: i32) {
   if (!within(leaf, arg_leaf_count())) { return; }
   for (var i = int_leaves(2 * leaf); i < int_leaves(2 * leaf + 1); i++) {
     if (!within(i, arg_vote_count()) || !within(int_targets(i), arg_target_count())) { return; }
-    let place = row * arg_target_count() + int_targets(i);
+    let offset = row * arg_target_count() + int_targets(i);
     let given = at_weights(i) / f32(arg_divisor());
-    let found = at_out(place);
+    let found = at_out(offset);
     if (!has_voted) {
-      set_out(place, found + given);
-    } else if (int_voted(place) == 0 || (!is_nan(found) && (is_nan(given) || is_better(given, found)))) {
-      set_out(place, given);
-      set_int_voted(place, 1);
+      set_out(offset, found + given);
+    } else if (int_voted(offset) == 0 || (!is_nan(found) && (is_nan(given) || is_better(given, found)))) {
+      set_out(offset, given);
+      set_int_voted(offset, 1);
     }
   }
 }
@@ -60,11 +60,11 @@ fn work(group: i32, lane: i32) {
     set_int_voted(i, 0);
   }
   for (var tree = 0; tree < arg_tree_count(); tree++) {
-    var place = int_roots(tree);
-    for (var steps = 0; place >= 0; steps++) {
-      if (!within(steps, arg_node_count())) { place = LOST; }
-      if (place >= 0) { place = next(place, row * arg_x_stride()); }
+    var node = int_roots(tree);
+    for (var steps = 0; node >= 0; steps++) {
+      if (!within(steps, arg_node_count())) { node = LOST; }
+      if (node >= 0) { node = next(node, row * arg_x_stride()); }
     }
-    if (place != LOST) { vote(-1 - place, row); }
+    if (node != LOST) { vote(-1 - node, row); }
   }
 }

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 
 def table(title: str, rows: Iterable[Sequence[str]]) -> str:
-    """A line, and indented below it one line for each row, whose cells stand in columns; all rows have as many."""
+    """A line, and indented below it one line for each row, whose cells are aligned in columns; all rows are equally
+    long.
+    """
     cells = [[in_one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)

@@ -24,7 +24,7 @@ from ingot.training.ranges import expect_positive, expect_whole
 MAX_RANK = 1024  # of an adapter
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _A, _B = "lora_A.weight", "lora_B.weight"
-# Ops that may lie between a stored matrix and its product.
+# Ops that are allowed between a stored matrix and its product.
 _PASSED = frozenset(("cast", "permute", "reshape", "dequantize", "decode_blocks", "unpack", "bitcast", "bitwise_xor"))
 
 

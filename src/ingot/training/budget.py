@@ -63,7 +63,7 @@ def training_graphs(
     seed: int = 0,
     precision: Precision = F32,
 ) -> tuple[dict[str, Graph], Trade | None]:
-    """Return the graphs of a step by name, and the trade made for a budget, if any.
+    """Return the graphs of a step by name, and the trade chosen for a budget, if any.
 
     The graphs are TRAIN, or with accumulation GRADIENTS and UPDATE. budget: the most bytes that they may use together.
     Raises the errors of `step_graph` and `fit_budget`.

@@ -13,8 +13,8 @@ import numpy as np
 class Change:
     """A change of states by one C call, and the values to restore if it was interrupted before the call.
 
-    otherwise: the values of states if the call was not made. codes: receives the exit code of the call; a C call is not
-    interrupted, so the code is there if and only if the call was made. loss: the loss that the call computes. step: the
+    otherwise: the values of states if the call did not run. codes: receives the exit code of the call; a C call is not
+    interrupted, so the code is there if and only if the call ran. loss: the loss that the call computes. step: the
     number of the step.
     """
 
@@ -24,7 +24,7 @@ class Change:
     step: int = 0
 
     def settle(self, states: Mapping[str, np.ndarray]) -> None:
-        """Restore the states unless the change was made. Calling it again has no effect."""
+        """Restore the states unless the change is complete. Calling it again has no effect."""
         if not self.codes:
             for name, array in self.otherwise.items():
                 states[name][...] = array

@@ -300,7 +300,7 @@ def _write_update(graph: Graph, gradients: dict[str, str], optimizer: Optimizer,
 
 
 def _clipped(g: Backward, gradients: dict[str, str], clip: float) -> dict[str, str]:
-    """Scale gradients so that their norm, taken over all as one vector, is at most `clip`.
+    """Scale gradients so that their norm, as that of one vector, is at most `clip`.
 
     Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
     """

@@ -23,7 +23,7 @@ _LOSS = "cross_entropy"
 
 @dataclass(frozen=True, slots=True)
 class TrainingMemory(StepBytes):
-    """Bytes of fine-tuning. parameters: the number of trainable elements. trade: the choice made for a budget."""
+    """Bytes of fine-tuning. parameters: the number of trainable elements. trade: the choice for a budget."""
 
     context: int
     batch: int

@@ -84,17 +84,17 @@ def fit_budget(graph: Graph, loss: str, nbytes_of: Callable[[Graph], int], budge
     loss: the name of the value whose gradients are computed. nbytes_of: returns the bytes of a graph. Raises LimitError
     with the fewest possible bytes if no choice fits.
     """
-    kept = nbytes_of(graph)
-    if kept <= budget:
-        return graph, Trade(kept, kept, 0, 0, 0.0)
+    full = nbytes_of(graph)
+    if full <= budget:
+        return graph, Trade(full, full, 0, 0, 0.0)
     total = sum(_operations(graph, node) for node in graph.nodes)
-    least = kept
+    least = full
     for work, again, blocks in sorted(_choices(graph, loss), key=lambda choice: choice[:2]):
         candidate = graph.copy()
         _compute_again(candidate, loss, blocks, again)
         nbytes = nbytes_of(candidate)
         if nbytes <= budget:
-            return candidate, Trade(nbytes, kept, again, len(blocks), work / total)
+            return candidate, Trade(nbytes, full, again, len(blocks), work / total)
         least = min(least, nbytes)
     raise LimitError(f"option memory: too little, got {budget} bytes, expected at least {least}")
 

@@ -377,7 +377,7 @@ class Trainer:
         self._change = Change()
 
     def _settle(self) -> None:
-        """Restore the states after a change that was not made, for example because a call was interrupted."""
+        """Restore the states after a change that is incomplete, for example because a call was interrupted."""
         self._programs.follow()
         self._change.settle(self._programs.states)
 

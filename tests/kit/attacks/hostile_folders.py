@@ -89,7 +89,7 @@ def linked(target: str, name: str = "model.safetensors") -> Callable[[Path], Non
 
 
 def linked_beside(folder: Path) -> None:
-    """Weights that lie beside the folder, linked to."""
+    """Weights outside of the folder, behind a link."""
     (folder.parent / "elsewhere.safetensors").write_bytes(packed("{" + GOOD + "}"))
     linked("../elsewhere.safetensors")(folder)
 

@@ -50,7 +50,7 @@ def tensor(
     offset: int = 0,
     rank: int | None = None,
 ) -> bytes:
-    """What a file says of a tensor; dims as there, the row's length first."""
+    """The entry of a tensor in a file; dims as there, the row's length first."""
     numbers = [dim - (1 << 64) if dim >= 1 << 63 else dim for dim in dims]
     head = struct.pack("<I", len(dims) if rank is None else rank)
     return text(name) + head + struct.pack(f"<{len(dims)}q", *numbers) + struct.pack("<IQ", kind, offset)

@@ -18,7 +18,7 @@ node = helper.make_node
 
 
 def graph(nodes: list, inputs: Any = (X,), outputs: Any = (Y,), constants: Any = (), **rest: Any) -> onnx.ModelProto:
-    """A model of these nodes: x f32[2,3] in, y out unless told otherwise; constants are (name, array) or tensors."""
+    """A model of these nodes: x f32[2,3] in, y out by default; constants are (name, array) or tensors."""
     tensors = [c if isinstance(c, TensorProto) else numpy_helper.from_array(c[1], c[0]) for c in constants]
     return model(helper.make_graph(nodes, "attack", list(inputs), list(outputs), tensors), **rest)
 

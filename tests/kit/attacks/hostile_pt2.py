@@ -162,7 +162,7 @@ def with_target(target: str, **argument: Any) -> Callable[[Path], None]:
 
 
 def with_tree(spec: Any) -> Callable[[Path], None]:
-    """Another tree specification of the outputs; its module, if it names one, lies in the folder."""
+    """Another tree specification of the outputs; its module, if it names one, is in the folder."""
 
     def change(document: Any, folder: Path) -> None:
         (folder / "hostile_module.py").write_text(code(folder))

@@ -190,7 +190,7 @@ static inline void attention_drop(const attention_args *g, const attention_block
   dropout_elements(&draw, (uint64_t)((all + row) * g->kv_len + begin), count, weights, weights);
 }
 
-/* Turn the block's scores into weights; fade gets the factor for the sums of earlier tiles. */
+/* Convert the block's scores to weights; fade gets the factor for the sums of earlier tiles. */
 static inline void attention_softmax(const attention_args *g, const attention_slot *s, attention_block *b,
                                      const attention_view *view, int64_t begin, float *fade) {
   float shift[32] = {0}, total[32] = {0};

@@ -379,7 +379,7 @@ static inline vf cached_cap(const cached_attention_args *g, vf score, int64_t j,
   return score;
 }
 
-/* Turn scores [begin, end) of a chunk into weights, and the rest of [low, high) into zeros. Returns the largest score,
+/* Convert scores [begin, end) of a chunk to weights, and the rest of [low, high) to zeros. Returns the largest score,
  * -inf where there is none; *total, which is 0, gets the sum of the weights. low and high are multiples of 16. */
 static inline float cached_weights(const cached_attention_args *g, int64_t begin, int64_t end, int64_t low,
                                    int64_t high, float *scores, float *total) {
@@ -413,12 +413,12 @@ static inline float cached_weights(const cached_attention_args *g, int64_t begin
 
 /* Join the addend and the softmax of a chunk to the pairs' sums; pairs without a visible position are unchanged. */
 static inline void cached_join(const cached_slot *s, cached_pairs *p, const float *largest, const float *total) {
-  float kept[32], fresh[32];
+  float fade[32], fresh[32];
   for (int64_t i = 0; i < 32; i += 16) {
     const vf before = v_load(p->largest + i), here = v_load(largest + i), after = v_max(before, here);
     const vf shift = v_select(v_eq(after, v_set(-INFINITY)), v_set(0), after);
     const vf keep = attention_power(before, shift), add = attention_power(here, shift);
-    v_store(kept + i, keep);
+    v_store(fade + i, keep);
     v_store(fresh + i, add);
     v_store(p->largest + i, after);
     v_store(p->total + i, v_fma(v_load(p->total + i), keep, v_mul(v_load(total + i), add)));
@@ -426,7 +426,7 @@ static inline void cached_join(const cached_slot *s, cached_pairs *p, const floa
   for (int64_t i = 0; i < p->count; i++) {
     if (total[i] == 0) continue;
     for (int64_t j = i * s->v_stride; j < (i + 1) * s->v_stride; j += 16)
-      v_store(p->sums + j, v_fma(v_load(p->sums + j), v_set(kept[i]), v_mul(v_load(s->addend + j), v_set(fresh[i]))));
+      v_store(p->sums + j, v_fma(v_load(p->sums + j), v_set(fade[i]), v_mul(v_load(s->addend + j), v_set(fresh[i]))));
   }
 }
 

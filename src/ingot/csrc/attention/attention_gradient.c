@@ -99,7 +99,7 @@ static inline void back_add(int64_t rows, int64_t keys, int64_t panels, const fl
   }
 }
 
-/* Turn a row of `visible` unscaled scores into weights, followed by zeros up to `columns`. */
+/* Convert a row of `visible` unscaled scores to weights, followed by zeros up to `columns`. */
 static inline void back_weights(float scale, int64_t visible, int64_t columns, float *row) {
   const vf factor = v_set(scale * INGOT_LOG2E);
   vf largest = v_set(-INFINITY), sum = v_set(0.0f);
@@ -128,7 +128,7 @@ static inline void back_weights(float scale, int64_t visible, int64_t columns, f
   for (; j < columns; j += 16) v_store(row + j, v_set(0.0f));
 }
 
-/* Turn the gradients of a row of weights into gradients of scores: each weight times its gradient minus their weighted
+/* Convert the gradients of a row of weights to gradients of scores: each weight times its gradient minus their weighted
  * mean. */
 static inline void back_scores(int64_t visible, int64_t columns, const float *weights, float *row) {
   float mean = 0.0f;

@@ -106,7 +106,7 @@ static inline float attend_largest(const attend_task *t, const attention_block *
   return v_max_across(largest);
 }
 
-/* Turn row r's scores into weights 2^(score - shift), and zeros where they are not visible; return their sum. */
+/* Convert row r's scores to weights 2^(score - shift), and zeros where they are not visible; return their sum. */
 static inline float attend_weights(const attend_task *t, int64_t r, float shift, int64_t visible, int64_t panels) {
   const vf shifts = v_set(shift);
   vf sum = v_set(0.0f);
@@ -120,7 +120,7 @@ static inline float attend_weights(const attend_task *t, int64_t r, float shift,
   return v_sum(sum);
 }
 
-/* Turn the block's scores into weights; fade gets the factor for the sums of earlier tiles. */
+/* Convert the block's scores to weights; fade gets the factor for the sums of earlier tiles. */
 static inline void attend_softmax(const attend_task *t, attention_block *b, int64_t begin, int64_t end, int64_t panels,
                                   float *fade) {
   float shift[ATTENTION_MOST] = {0}, total[ATTENTION_MOST] = {0};

@@ -305,19 +305,19 @@ static const fused_routine fused_routines[] = {
 };
 
 /* A tile: rows of one `outer`, first row and column, and their numbers. */
-typedef struct { int64_t outer; int64_t row; int64_t rows; int64_t col; int64_t cols; } fused_place;
+typedef struct { int64_t outer; int64_t row; int64_t rows; int64_t col; int64_t cols; } fused_tile;
 
 /* An operand or result of an op on a tile. */
 typedef struct { float *p; int64_t row; int64_t step; } fused_view;
 
-static inline fused_view fused_view_at(const fused_args *args, float *slots, int32_t place, const fused_place *at) {
-  if (place < 0) return (fused_view){NULL, 0, 0};
-  if (place < INGOT_FUSED_MEMORY) {
-    int64_t offset = at->outer * args->outer_strides[place] + at->row * args->row_strides[place];
-    return (fused_view){(float *)args->memory[place] + offset + at->col * args->col_steps[place],
-                       args->row_strides[place], args->col_steps[place]};
+static inline fused_view fused_view_at(const fused_args *args, float *slots, int32_t operand, const fused_tile *at) {
+  if (operand < 0) return (fused_view){NULL, 0, 0};
+  if (operand < INGOT_FUSED_MEMORY) {
+    int64_t offset = at->outer * args->outer_strides[operand] + at->row * args->row_strides[operand];
+    return (fused_view){(float *)args->memory[operand] + offset + at->col * args->col_steps[operand],
+                       args->row_strides[operand], args->col_steps[operand]};
   }
-  int32_t slot = place - INGOT_FUSED_MEMORY;
+  int32_t slot = operand - INGOT_FUSED_MEMORY;
   float *p = slots + args->slot_offsets[slot];
   if (args->slot_kinds[slot] == INGOT_FUSED_SLOT_COLUMN) return (fused_view){p, 1, 0};
   if (args->slot_kinds[slot] == INGOT_FUSED_SLOT_ROW) return (fused_view){p + at->col, (args->cols + 15) / 16 * 16, 1};
@@ -327,15 +327,15 @@ static inline fused_view fused_view_at(const fused_args *args, float *slots, int
 /* Rows without gaps between them, or one element for all rows, are one long row. */
 static inline int fused_joins(fused_view v, int64_t row) { return v.step ? v.row == row : v.row == 0; }
 
-static inline int fused_is_slot(int32_t place) { return place >= INGOT_FUSED_MEMORY; }
+static inline int fused_is_slot(int32_t operand) { return operand >= INGOT_FUSED_MEMORY; }
 
 /* The address of an element of memory with so many bytes an item, given its address as if items were floats. */
-static inline float *fused_narrower(const fused_args *args, int32_t place, const float *p, int64_t item) {
-  const float *memory = args->memory[place];
+static inline float *fused_narrower(const fused_args *args, int32_t operand, const float *p, int64_t item) {
+  const float *memory = args->memory[operand];
   return (float *)((uintptr_t)memory + (uintptr_t)((p - memory) * item));
 }
 
-static inline void fused_run_op(const fused_args *args, float *slots, int32_t op, const fused_place *at) {
+static inline void fused_run_op(const fused_args *args, float *slots, int32_t op, const fused_tile *at) {
   const int32_t code = args->code[op];
   fused_view out = fused_view_at(args, slots, args->out[op], at);
   fused_view a = fused_view_at(args, slots, args->a[op], at), b = fused_view_at(args, slots, args->b[op], at);
@@ -377,7 +377,7 @@ static inline void fused_run_op(const fused_args *args, float *slots, int32_t op
 }
 
 /* All ops on a block of rows: segment by segment, each tile by tile. */
-static inline void fused_run_rows(const fused_args *args, float *slots, fused_place at) {
+static inline void fused_run_rows(const fused_args *args, float *slots, fused_tile at) {
   int64_t end = at.col + at.cols, begin = at.col;
   int32_t first = 0;
   for (int32_t segment = 0; segment < args->segment_count; segment++) {
@@ -398,7 +398,7 @@ void K(fused_f32)(const void *p, int32_t task, int32_t num_tasks) {
   int64_t blocks = (args->rows + args->fused_rows - 1) / args->fused_rows, columns = (args->cols + width - 1) / width;
   int64_t count = args->outer * blocks * columns, end = task_begin(count, task + 1, num_tasks);
   for (int64_t i = task_begin(count, task, num_tasks); i < end; i++) {
-    fused_place at = {.outer = i / columns / blocks, .row = i / columns % blocks * args->fused_rows,
+    fused_tile at = {.outer = i / columns / blocks, .row = i / columns % blocks * args->fused_rows,
                      .col = i % columns * width};
     at.rows = args->rows - at.row < args->fused_rows ? args->rows - at.row : args->fused_rows;
     at.cols = args->cols - at.col < width ? args->cols - at.col : width;

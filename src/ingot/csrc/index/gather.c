@@ -71,7 +71,7 @@ GATHER_FLOATS(gather_bf16, uint16_t, bf16_to_float(table[row * inner + k]))
 GATHER_FLOATS(gather_f16, uint16_t, f16_to_float(table[row * inner + k]))
 
 /* Row r of the table is column r % 32 of panel r / 32. A panel is [inner][32], for bf16 [ceil(inner / 2)][32][2], for
- * f16 [inner, made even][32]. */
+ * f16 [inner, rounded up to even][32]. */
 GATHER_FLOATS(gather_f32_panels, float, table[(row / INGOT_PANEL * inner + k) * INGOT_PANEL + row % INGOT_PANEL])
 GATHER_FLOATS(gather_bf16_panels, uint16_t,
               bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
@@ -121,11 +121,11 @@ static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
 /* Element k of a row of a table in panels of GGUF blocks, rounded in the steps that the type defines. */
 static inline __attribute__((always_inline)) float gather_block(const uint8_t *table, int64_t row, int64_t k,
                                                                 int64_t inner, const blocks_type t) {
-  const int64_t column = row % INGOT_PANEL, place = k % t.elements, four = place / t.part / 4;
+  const int64_t column = row % INGOT_PANEL, position = k % t.elements, four = position / t.part / 4;
   const uint8_t *block = table + (row / INGOT_PANEL * (inner / t.elements) + k / t.elements) * INGOT_PANEL * t.nbytes;
-  const uint8_t *qweight = block + blocks_head(t) + 4 * column + place / 32 * 4 * INGOT_PANEL * t.bits;
+  const uint8_t *qweight = block + blocks_head(t) + 4 * column + position / 32 * 4 * INGOT_PANEL * t.bits;
   const uint8_t *halves = block + INGOT_PANEL * t.scale_bytes + 2 * column;
-  const int q = (int)(place % 32 / 4), shift = 8 * (int)(place % 4);
+  const int q = (int)(position % 32 / 4), shift = 8 * (int)(position % 4);
   const uint32_t high = t.bits % 2 || t.bits > 4 ? gather_word(qweight, blocks_high_word(t.bits, q)) : 0;
   const int code = blocks_quant(t.bits, gather_word(qweight, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
   const float x = (float)((t.steps ? blocks_steps[code] : code) - t.offset);
@@ -138,7 +138,7 @@ static inline __attribute__((always_inline)) float gather_block(const uint8_t *t
     memcpy(&upper, block + 4 * INGOT_PANEL + 2 * column, sizeof upper);
     words[1] = upper;
   }
-  const int bit = 8 * (int)(place / t.part % 4);
+  const int bit = 8 * (int)(position / t.part % 4);
   const float scaled = x * (d * (float)(int8_t)(blocks_scales(t.held, words, (int)four) >> bit));
   return t.has_m ? scaled - m * (float)(int8_t)(blocks_mins(t.held, words, (int)four) >> bit) : scaled;
 }
@@ -214,9 +214,9 @@ static inline int resample_fits(const resample_args *args) {
 }
 
 /* One output position of one row: `inner` sums, each over the window samples in order. */
-static inline void resample_place(const resample_args *args, const float *x, int64_t place, float *out) {
-  const int64_t *indices = args->indices + place * args->taps;
-  const float *weights = args->weights + place * args->taps;
+static inline void resample_position(const resample_args *args, const float *x, int64_t position, float *out) {
+  const int64_t *indices = args->indices + position * args->taps;
+  const float *weights = args->weights + position * args->taps;
   for (int64_t k = 0; k < args->inner; k += 16) {
     int64_t n = args->inner - k < 16 ? args->inner - k : 16;
     vf sum = v_mul(load_lanes(x + indices[0] * args->inner + k, 1, n), v_set(weights[0]));
@@ -254,6 +254,6 @@ void K(resample_f32)(const void *p, int32_t task, int32_t num_tasks) {
   int64_t end = task_begin(args->outer * args->count, task + 1, num_tasks);
   for (int64_t i = task_begin(args->outer * args->count, task, num_tasks); i < end; i++) {
     const float *x = args->x + i / args->count * args->limit * args->inner;
-    resample_place(args, x, i % args->count, args->out + i * args->inner);
+    resample_position(args, x, i % args->count, args->out + i * args->inner);
   }
 }

@@ -251,14 +251,14 @@ static inline float sample_logprobs(ingot_sampler *s, float max) {
   float log_sum = v_max_across(v_log(v_set((float)sum)));
   int64_t count = s->top_count ? sample_largest(s, s->logits, s->top_count) : 0;
   for (int64_t i = 0; i < count; i++) {
-    int64_t place = i;
+    int64_t rank = i;
     float logprob = s->weights[i] - max - log_sum;
-    for (; place > 0 && s->top_logprobs[place - 1] < logprob; place--) {
-      s->top_logprobs[place] = s->top_logprobs[place - 1];
-      s->top_tokens[place] = s->top_tokens[place - 1];
+    for (; rank > 0 && s->top_logprobs[rank - 1] < logprob; rank--) {
+      s->top_logprobs[rank] = s->top_logprobs[rank - 1];
+      s->top_tokens[rank] = s->top_tokens[rank - 1];
     }
-    s->top_logprobs[place] = logprob;
-    s->top_tokens[place] = s->tokens[i];
+    s->top_logprobs[rank] = logprob;
+    s->top_tokens[rank] = s->tokens[i];
   }
   for (int64_t i = count; i < s->top_count; i++) s->top_tokens[i] = -1;
   return log_sum;

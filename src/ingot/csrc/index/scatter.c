@@ -30,13 +30,13 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
 }
 
 /* Lines i to i + count, which are adjacent, are updated together, step by step, so that memory is read sequentially;
- * where they share an index, it is checked once. update: the expression for element e of the group at `index`; place is
- * the offset of the result, in elements, and so is that of the updates. merge, bytes of an element: constants where a
+ * where they share an index, it is checked once. update: the expression for element e of the group at `index`; to:
+ * the offset of the result, from: that of the update, in elements. merge, bytes of an element: constants where a
  * loop is compiled. */
 #define SCATTER_GROUP(name, update)                                                                                    \
   static inline __attribute__((always_inline)) void K(name##_group)(const scatter_args *args, const int32_t merge,     \
                                                                     const size_t bytes, const scatter_lines *lines,    \
-                                                                    int64_t i, const int64_t count, double *held) {    \
+                                                                    int64_t i, const int64_t count, double *wide) {    \
     const int32_t last = args->rank - 1, index_bytes = args->index_bytes;                                              \
     const int64_t stride = args->out_strides[args->axis], step = args->out_strides[last], limit = args->limit;         \
     const int64_t next = args->index_strides[args->axis];                                                              \
@@ -47,13 +47,13 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
     const void *indices = args->indices;                                                                               \
     const char *updates = args->updates;                                                                               \
     char *out = args->out;                                                                                             \
-    (void)merge, (void)bytes, (void)updates, (void)out, (void)held;                                                    \
+    (void)merge, (void)bytes, (void)updates, (void)out, (void)wide;                                                    \
     for (int64_t k = 0; count == 1 && k < lines->length; k++) {                                                        \
       int64_t index = index_at(indices, index_bytes, begin + k * next);                                                \
       if ((uint64_t)index >= (uint64_t)limit) index = index_from_front(args->fault, args->step, index, limit);         \
       if (index < 0) continue;                                                                                         \
-      const int64_t e = 0, from = first + k * lines->inner, place = line + index * stride;                             \
-      (void)e, (void)from, (void)place;                                                                                \
+      const int64_t e = 0, from = first + k * lines->inner, to = line + index * stride;                                \
+      (void)e, (void)from, (void)to;                                                                                   \
       update;                                                                                                          \
     }                                                                                                                  \
     for (int64_t k = 0; count > 1 && k < lines->length; k++) {                                                         \
@@ -64,14 +64,14 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
         int64_t done = j;                                                                                              \
         for (; step == 1 && done + 8 <= j + run; done += 8) {                                                          \
           INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) {                                                      \
-            const int64_t e = done + lane, from = first + k * lines->inner + e, place = line + e + index * stride;     \
-            (void)from, (void)place;                                                                                   \
+            const int64_t e = done + lane, from = first + k * lines->inner + e, to = line + e + index * stride;        \
+            (void)from, (void)to;                                                                                      \
             update;                                                                                                    \
           }                                                                                                            \
         }                                                                                                              \
         for (int64_t e = done; e < j + run; e++) {                                                                     \
-          const int64_t from = first + k * lines->inner + e, place = line + e * step + index * stride;                 \
-          (void)from, (void)place;                                                                                     \
+          const int64_t from = first + k * lines->inner + e, to = line + e * step + index * stride;                    \
+          (void)from, (void)to;                                                                                        \
           update;                                                                                                      \
         }                                                                                                              \
       }                                                                                                                \
@@ -148,21 +148,21 @@ static inline uint64_t scatter_merged_u64(uint64_t y, uint64_t x, int32_t merge)
 }
 
 #define SCATTER_MERGE(type, merged)                                                                                    \
-  type *y = (type *)out + place;                                                                                       \
+  type *y = (type *)out + to;                                                                                          \
   *y = merged(*y, ((const type *)updates)[from], merge)
 
 /* Copy an element; its size is a constant where it is 4 or 8. */
-static inline __attribute__((always_inline)) void scatter_move(char *out, int64_t place, const char *updates,
+static inline __attribute__((always_inline)) void scatter_move(char *out, int64_t to, const char *updates,
                                                                int64_t from, const size_t bytes) {
   if (bytes == 4)
-    ((uint32_t *)out)[place] = ((const uint32_t *)updates)[from];
+    ((uint32_t *)out)[to] = ((const uint32_t *)updates)[from];
   else if (bytes == 8)
-    ((uint64_t *)out)[place] = ((const uint64_t *)updates)[from];
+    ((uint64_t *)out)[to] = ((const uint64_t *)updates)[from];
   else
-    memcpy(out + (size_t)place * bytes, updates + (size_t)from * bytes, bytes);
+    memcpy(out + (size_t)to * bytes, updates + (size_t)from * bytes, bytes);
 }
 
-SCATTER_LINES(scatter_b, scatter_move(out, place, updates, from, bytes))
+SCATTER_LINES(scatter_b, scatter_move(out, to, updates, from, bytes))
 
 /* Replacing updates, of any size. */
 void K(scatter_b)(const void *p, int32_t task, int32_t num_tasks) {
@@ -175,13 +175,13 @@ void K(scatter_b)(const void *p, int32_t task, int32_t num_tasks) {
     K(scatter_b_lines)(p, INGOT_MERGE_none, bytes, task, num_tasks);
 }
 
-/* Floats are merged as doubles, which are `held` while a group is updated: [limit][count] in a task's scratch. */
-SCATTER_GROUP(scatter_widen, held[index * count + e] = (double)((const float *)out)[place])
-SCATTER_GROUP(scatter_merge, double *y = held + index * count + e;
+/* Floats are merged as doubles, which are in `wide` while a group is updated: [limit][count] in a task's scratch. */
+SCATTER_GROUP(scatter_widen, wide[index * count + e] = (double)((const float *)out)[to])
+SCATTER_GROUP(scatter_merge, double *y = wide + index * count + e;
               *y = scatter_merged_f64(*y, (double)((const float *)updates)[from], merge))
-SCATTER_GROUP(scatter_narrow, ((float *)out)[place] = (float)held[index * count + e])
+SCATTER_GROUP(scatter_narrow, ((float *)out)[to] = (float)wide[index * count + e])
 
-/* Load all elements of a group's lines into `held`, or store them; adjacent ones eight at a time, by vectors. */
+/* Load all elements of a group's lines into `wide`, or store them; adjacent ones eight at a time, by vectors. */
 #define SCATTER_ALL(name, move)                                                                                        \
   static inline void K(name##_all)(const scatter_args *args, int64_t i, const int64_t count,                           \
                                    double *all) {                                                                      \
@@ -193,20 +193,20 @@ SCATTER_GROUP(scatter_narrow, ((float *)out)[place] = (float)held[index * count 
       int64_t done = 0;                                                                                                \
       for (; step == 1 && done + 8 <= length; done += 8) {                                                             \
         float *y = line + done;                                                                                        \
-        double *held = all + done;                                                                                     \
+        double *wide = all + done;                                                                                     \
         INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) move;                                                    \
       }                                                                                                                \
       for (; done < length; done++) {                                                                                  \
         float *y = line + done * step;                                                                                 \
-        double *held = all + done;                                                                                     \
+        double *wide = all + done;                                                                                     \
         const int64_t lane = 0;                                                                                        \
         move;                                                                                                          \
       }                                                                                                                \
     }                                                                                                                  \
   }
 
-SCATTER_ALL(scatter_hold, held[lane] = (double)y[lane])
-SCATTER_ALL(scatter_leave, y[lane] = (float)held[lane])
+SCATTER_ALL(scatter_load, wide[lane] = (double)y[lane])
+SCATTER_ALL(scatter_store, y[lane] = (float)wide[lane])
 
 static inline __attribute__((always_inline)) void K(scatter_f32_lines)(const scatter_args *args, const int32_t merge,
                                                                        const size_t bytes, int32_t task,
@@ -214,19 +214,19 @@ static inline __attribute__((always_inline)) void K(scatter_f32_lines)(const sca
   const scatter_lines lines = scatter_lines_of(args);
   const int64_t end = task_begin(lines.count, task + 1, num_tasks);
   const int is_dense = lines.length >= args->limit; /* then skipping elements without an update is not worthwhile */
-  double *held = (double *)(void *)(args->scratch + task * args->scratch_stride);
+  double *wide = (double *)(void *)(args->scratch + task * args->scratch_stride);
   for (int64_t i = task_begin(lines.count, task, num_tasks), count = 0; i < end; i += count) {
     count = scatter_adjacent(args, i, end);
     if (count > args->together) count = args->together;
     if (is_dense)
-      K(scatter_hold_all)(args, i, count, held);
+      K(scatter_load_all)(args, i, count, wide);
     else
-      K(scatter_widen_group)(args, merge, bytes, &lines, i, count, held);
-    K(scatter_merge_group)(args, merge, bytes, &lines, i, count, held);
+      K(scatter_widen_group)(args, merge, bytes, &lines, i, count, wide);
+    K(scatter_merge_group)(args, merge, bytes, &lines, i, count, wide);
     if (is_dense)
-      K(scatter_leave_all)(args, i, count, held);
+      K(scatter_store_all)(args, i, count, wide);
     else
-      K(scatter_narrow_group)(args, merge, bytes, &lines, i, count, held);
+      K(scatter_narrow_group)(args, merge, bytes, &lines, i, count, wide);
   }
 }
 

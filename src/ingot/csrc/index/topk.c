@@ -81,9 +81,9 @@ static inline void topk_sort(uint64_t *keys, int64_t count) {
  * counted from the end of the row. Keys are stored in the memory of the indices. With a small k, few elements need a
  * key. */
 #define TOPK_KEYED(name, type)                                                                                         \
-  static inline uint64_t K(name##_key)(type x, type last, int64_t place, int32_t bits, int32_t largest) {              \
+  static inline uint64_t K(name##_key)(type x, type last, int64_t index, int32_t bits, int32_t largest) {              \
     const uint64_t above = largest ? (uint64_t)x - (uint64_t)last : (uint64_t)last - (uint64_t)x;                      \
-    return above << bits | (uint64_t)place;                                                                            \
+    return above << bits | (uint64_t)index;                                                                            \
   }                                                                                                                    \
                                                                                                                        \
   static inline int K(name##_keyed)(const type *x, type *out, int64_t *indices, int64_t cols, int64_t k,               \

@@ -21,44 +21,44 @@ static inline float tree_split(const int32_t *node) {
   return split;
 }
 
-/* The leaf of a negative place. */
-#define TREE_LEAF(place) (-1 - (place))
+/* The leaf of a negative index. */
+#define TREE_LEAF(index) (-1 - (index))
 
-/* The functions of one type. A place is a node, or, below 0, a leaf; the place of a walk with a fault is
- * args->leaf_count leaves after the first. of_node: the number that a node compares with.
+/* The functions of one type. An index from 0 on is a node, one below 0 a leaf; a walk with a fault ends at the leaf
+ * with number args->leaf_count. of_node: the number that a node compares with.
  *
  * Walks of `trees` trees from `tree` on by `rows` rows are interleaved; then the votes of each row are added, tree
  * after tree. */
 #define TREES(name, type, of_node)                                                                                     \
-  static inline int K(name##_is_member)(const tree_args *args, int64_t place, type x) {                                \
+  static inline int K(name##_is_member)(const tree_args *args, int64_t index, type x) {                                \
     int found = 0;                                                                                                     \
-    for (int64_t i = args->sets[2 * place]; i < args->sets[2 * place + 1]; i++) {                                      \
+    for (int64_t i = args->sets[2 * index]; i < args->sets[2 * index + 1]; i++) {                                      \
       if (!tree_has(args, i, args->member_count)) break;                                                               \
       found |= ((const type *)args->members)[i] == x;                                                                  \
     }                                                                                                                  \
     return found;                                                                                                      \
   }                                                                                                                    \
                                                                                                                        \
-  static inline int K(name##_holds)(const tree_args *args, int64_t place, type x, type split) {                        \
-    switch (args->nodes[4 * place] % 8) {                                                                              \
+  static inline int K(name##_holds)(const tree_args *args, int64_t index, type x, type split) {                        \
+    switch (args->nodes[4 * index] % 8) {                                                                              \
       case 0: return x <= split;                                                                                       \
       case 1: return x < split;                                                                                        \
       case 2: return x >= split;                                                                                       \
       case 3: return x > split;                                                                                        \
       case 4: return x == split;                                                                                       \
       case 5: return x != split;                                                                                       \
-      default: return K(name##_is_member)(args, place, x);                                                             \
+      default: return K(name##_is_member)(args, index, x);                                                             \
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  static inline int64_t K(name##_next)(const tree_args *args, int64_t place, const type *x) {                          \
-    const int32_t *node = args->nodes + 4 * place;                                                                     \
-    if (!tree_has(args, place, args->node_count)) return TREE_LEAF(args->leaf_count);                                  \
+  static inline int64_t K(name##_next)(const tree_args *args, int64_t index, const type *x) {                          \
+    const int32_t *node = args->nodes + 4 * index;                                                                     \
+    if (!tree_has(args, index, args->node_count)) return TREE_LEAF(args->leaf_count);                                  \
     const int32_t feature = node[0] >> 4, kind = node[0] & 15;                                                         \
     if (!tree_has(args, feature, args->features)) return TREE_LEAF(args->leaf_count);                                  \
     const type value = x[feature], split = of_node;                                                                    \
     const int holds = kind == 0 ? value <= split                                                                       \
-                                : K(name##_holds)(args, place, value, split) | (value != value && kind >= 8);          \
+                                : K(name##_holds)(args, index, value, split) | (value != value && kind >= 8);          \
     return node[2 - holds];                                                                                            \
   }                                                                                                                    \
                                                                                                                        \
@@ -80,22 +80,22 @@ static inline float tree_split(const int32_t *node) {
   }                                                                                                                    \
                                                                                                                        \
   static inline void K(name##_walk)(const tree_args *args, int64_t tree, int64_t trees, int64_t row, int64_t rows) {   \
-    int64_t place[TREE_WALKS], walking = 1;                                                                            \
+    int64_t index[TREE_WALKS], walking = 1;                                                                            \
     for (int64_t t = 0, i = 0; t < trees; t++)                                                                         \
-      for (int64_t r = 0; r < rows; r++) place[i++] = args->roots[tree + t];                                           \
+      for (int64_t r = 0; r < rows; r++) index[i++] = args->roots[tree + t];                                           \
     for (int64_t steps = 0; walking; steps++) {                                                                        \
       walking = 0;                                                                                                     \
       for (int64_t t = 0, i = 0; t < trees; t++) {                                                                     \
         const type *x = (const type *)args->x + row * args->x_stride;                                                  \
         for (int64_t r = 0; r < rows; r++, i++, x += args->x_stride) {                                                 \
-          if (place[i] < 0) continue;                                                                                  \
+          if (index[i] < 0) continue;                                                                                  \
           walking = tree_has(args, steps, args->node_count);                                                           \
-          place[i] = walking ? K(name##_next)(args, place[i], x) : TREE_LEAF(args->leaf_count);                        \
+          index[i] = walking ? K(name##_next)(args, index[i], x) : TREE_LEAF(args->leaf_count);                        \
         }                                                                                                              \
       }                                                                                                                \
     }                                                                                                                  \
     for (int64_t t = 0, i = 0; t < trees; t++)                                                                         \
-      for (int64_t r = 0; r < rows; r++) K(name##_vote)(args, TREE_LEAF(place[i++]), row + r);                         \
+      for (int64_t r = 0; r < rows; r++) K(name##_vote)(args, TREE_LEAF(index[i++]), row + r);                         \
   }                                                                                                                    \
                                                                                                                        \
   void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
@@ -116,7 +116,7 @@ static inline float tree_split(const int32_t *node) {
   }
 
 TREES(tree_ensemble_f32, float, tree_split(node))
-TREES(tree_ensemble_f64, double, ((const double *)args->splits)[place])
+TREES(tree_ensemble_f64, double, ((const double *)args->splits)[index])
 
 #undef TREES
 #undef TREE_LEAF

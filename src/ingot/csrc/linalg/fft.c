@@ -1,8 +1,8 @@
 /* fft.c: discrete Fourier transforms of many lines. Each pass splits off one factor of the length and stores its
  * results in the order in which the next pass reads them (Stockham, in Cochran et al., "What is the fast Fourier
  * transform?", 1967). The elements of `block` lines are interleaved, so that the lanes of a pass are lines, or, where a
- * block is one line, elements that earlier passes made adjacent. An element's operations are the same in either case. A
- * real line of even length is transformed as a complex line of half the length, whose elements are pairs. */
+ * block is one line, elements that are adjacent after earlier passes. An element's operations are the same in either
+ * case. A real line of even length is transformed as a complex line of half the length, whose elements are pairs. */
 #include <math.h>
 
 #include "kernel.h"

@@ -120,9 +120,9 @@ RECURRENT_INLINE vf recurrent_gate(const recurrent_units *u, int gate) {
 
 /* The hidden state of a GRU. seen: the previous state as the hidden gate reads it. */
 RECURRENT_INLINE void recurrent_update(const recurrent_units *u, vf update, vf seen) {
-  const vf made = recurrent_bounded(u, 1, v_add(recurrent_input(u, 2), seen));
+  const vf candidate = recurrent_bounded(u, 1, v_add(recurrent_input(u, 2), seen));
   const vf before = recurrent_load(u->t->h + u->at, u->lanes);
-  const vf h = v_fma(v_sub(v_set(1), update), made, v_mul(update, before));
+  const vf h = v_fma(v_sub(v_set(1), update), candidate, v_mul(update, before));
   recurrent_leave(u, h, h);
 }
 
@@ -132,9 +132,9 @@ RECURRENT_INLINE void recurrent_gru(const recurrent_units *u) {
 }
 
 /* The memory in which the first half step of a GRU stores reset * h and the update gates. */
-static inline float *recurrent_kept(const recurrent_args *r) { return r->state + 2 * r->batch * r->hidden; }
+static inline float *recurrent_reset_state(const recurrent_args *r) { return r->state + 2 * r->batch * r->hidden; }
 
-static inline uint16_t *recurrent_kept_rounded(const recurrent_args *r) {
+static inline uint16_t *recurrent_reset_rounded(const recurrent_args *r) {
   return r->rounded + 2 * r->batch * r->hidden;
 }
 
@@ -142,11 +142,11 @@ static inline float *recurrent_updates(const recurrent_args *r) { return r->stat
 
 RECURRENT_INLINE void recurrent_gru_reset(const recurrent_units *u) {
   const recurrent_args *r = u->t->r;
-  const vf kept = v_mul(recurrent_gate(u, 1), recurrent_load(u->t->h + u->at, u->lanes));
+  const vf reset = v_mul(recurrent_gate(u, 1), recurrent_load(u->t->h + u->at, u->lanes));
   if (r->rounded)
-    epilogue_round(kept, u->lanes, recurrent_kept_rounded(r) + u->at);
+    epilogue_round(reset, u->lanes, recurrent_reset_rounded(r) + u->at);
   else
-    recurrent_store(recurrent_kept(r) + u->at, kept, u->lanes);
+    recurrent_store(recurrent_reset_state(r) + u->at, reset, u->lanes);
   recurrent_store(recurrent_updates(r) + u->at, recurrent_gate(u, 0), u->lanes);
 }
 
@@ -266,32 +266,32 @@ RECURRENT_INLINE void recurrent_turn(const recurrent_args *r, gemm_factors f, re
 }
 
 /* One task of an iteration that is half a step of a GRU: the reset gates of all units, or the new state. */
-RECURRENT_INLINE void recurrent_half_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
-  const int32_t turn = task / num_tasks;
+RECURRENT_INLINE void recurrent_half_task(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
+  const int32_t iteration = task / num_tasks;
   if (task == 0 && r->steps == 0) recurrent_nothing(r);
-  if (turn / 2 >= r->steps) return;
-  const recurrent_time t = recurrent_step(r, turn / 2);
+  if (iteration / 2 >= r->steps) return;
+  const recurrent_time t = recurrent_step(r, iteration / 2);
   const gemm_share share = recurrent_cut(r, task % num_tasks, num_tasks);
-  f.a = turn % 2 ? recurrent_rows(recurrent_kept(r), r->rounded ? recurrent_kept_rounded(r) : NULL)
+  f.a = iteration % 2 ? recurrent_rows(recurrent_reset_state(r), r->rounded ? recurrent_reset_rounded(r) : NULL)
                  : recurrent_rows(t.h, t.seen);
-  if (turn % 2)
+  if (iteration % 2)
     recurrent_task(&t, f, recurrent_gru_hidden, 2, 3, share);
   else
     recurrent_task(&t, f, recurrent_gru_reset, 0, 2, share);
 }
 
-RECURRENT_INLINE void recurrent_gru_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
+RECURRENT_INLINE void recurrent_gru_task(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
   if (r->linear_before_reset)
     recurrent_turn(r, f, recurrent_gru, task, num_tasks);
   else
-    recurrent_half_turn(r, f, task, num_tasks);
+    recurrent_half_task(r, f, task, num_tasks);
 }
 
-RECURRENT_INLINE void recurrent_lstm_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
+RECURRENT_INLINE void recurrent_lstm_task(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
   recurrent_turn(r, f, recurrent_lstm, task, num_tasks);
 }
 
-RECURRENT_INLINE void recurrent_rnn_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
+RECURRENT_INLINE void recurrent_rnn_task(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
   recurrent_turn(r, f, recurrent_rnn, task, num_tasks);
 }
 
@@ -300,24 +300,24 @@ static inline gemm_args recurrent_product(const recurrent_args *r) {
   return (gemm_args){.b = r->weights, .k = r->hidden, .a_stride = r->hidden};
 }
 
-#define RECURRENT(name, factors, turn)                                                                                 \
+#define RECURRENT(name, factors, run_task)                                                                             \
   void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
     const gemm_args product = recurrent_product(args);                                                                 \
-    turn(args, factors(&product), task, num_tasks);                                                                    \
+    run_task(args, factors(&product), task, num_tasks);                                                                \
   }
 
-RECURRENT(lstm_f32_packed, gemm_f32_factors, recurrent_lstm_turn)
-RECURRENT(lstm_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_lstm_turn)
-RECURRENT(lstm_f32_f16_packed, gemm_f32_f16_factors, recurrent_lstm_turn)
-RECURRENT(lstm_bf16_packed, gemm_bf16_factors, recurrent_lstm_turn)
-RECURRENT(gru_f32_packed, gemm_f32_factors, recurrent_gru_turn)
-RECURRENT(gru_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_gru_turn)
-RECURRENT(gru_f32_f16_packed, gemm_f32_f16_factors, recurrent_gru_turn)
-RECURRENT(gru_bf16_packed, gemm_bf16_factors, recurrent_gru_turn)
-RECURRENT(rnn_f32_packed, gemm_f32_factors, recurrent_rnn_turn)
-RECURRENT(rnn_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_rnn_turn)
-RECURRENT(rnn_f32_f16_packed, gemm_f32_f16_factors, recurrent_rnn_turn)
-RECURRENT(rnn_bf16_packed, gemm_bf16_factors, recurrent_rnn_turn)
+RECURRENT(lstm_f32_packed, gemm_f32_factors, recurrent_lstm_task)
+RECURRENT(lstm_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_lstm_task)
+RECURRENT(lstm_f32_f16_packed, gemm_f32_f16_factors, recurrent_lstm_task)
+RECURRENT(lstm_bf16_packed, gemm_bf16_factors, recurrent_lstm_task)
+RECURRENT(gru_f32_packed, gemm_f32_factors, recurrent_gru_task)
+RECURRENT(gru_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_gru_task)
+RECURRENT(gru_f32_f16_packed, gemm_f32_f16_factors, recurrent_gru_task)
+RECURRENT(gru_bf16_packed, gemm_bf16_factors, recurrent_gru_task)
+RECURRENT(rnn_f32_packed, gemm_f32_factors, recurrent_rnn_task)
+RECURRENT(rnn_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_rnn_task)
+RECURRENT(rnn_f32_f16_packed, gemm_f32_f16_factors, recurrent_rnn_task)
+RECURRENT(rnn_bf16_packed, gemm_bf16_factors, recurrent_rnn_task)
 
 #if defined(INGOT_LIBRARY)
 /* lstm_bf16_tiles and so on: like _bf16_packed, with split sums. */
@@ -327,9 +327,9 @@ static inline gemm_factors recurrent_split_factors(const gemm_args *product) {
   return gemm_bf16_factors(&split);
 }
 
-RECURRENT(lstm_bf16_tiles, recurrent_split_factors, recurrent_lstm_turn)
-RECURRENT(gru_bf16_tiles, recurrent_split_factors, recurrent_gru_turn)
-RECURRENT(rnn_bf16_tiles, recurrent_split_factors, recurrent_rnn_turn)
+RECURRENT(lstm_bf16_tiles, recurrent_split_factors, recurrent_lstm_task)
+RECURRENT(gru_bf16_tiles, recurrent_split_factors, recurrent_gru_task)
+RECURRENT(rnn_bf16_tiles, recurrent_split_factors, recurrent_rnn_task)
 #endif
 
 #undef RECURRENT

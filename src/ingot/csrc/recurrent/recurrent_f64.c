@@ -94,8 +94,8 @@ static inline void real_lstm(const real_time *t, int64_t row, int64_t unit) {
 
 /* The hidden state of a GRU. seen: the previous state as the hidden gate reads it. */
 static inline void real_update(const real_time *t, int64_t row, int64_t unit, double update, double seen) {
-  const double made = real_bounded(t->r, 1, real_input(t, row, 2, unit) + seen);
-  const double h = (1 - update) * made + update * t->h[row * t->r->hidden + unit];
+  const double candidate = real_bounded(t->r, 1, real_input(t, row, 2, unit) + seen);
+  const double h = (1 - update) * candidate + update * t->h[row * t->r->hidden + unit];
   real_leave(t, row, unit, h, h);
 }
 
@@ -164,31 +164,31 @@ static inline void real_advance(const recurrent_f64_args *r, int64_t number, rea
 }
 
 /* One task of an iteration that is a time step. */
-static inline void real_turn(const recurrent_f64_args *r, real_cell cell, int32_t task, int32_t num_tasks) {
+static inline void real_task(const recurrent_f64_args *r, real_cell cell, int32_t task, int32_t num_tasks) {
   if (task == 0 && r->steps == 0) real_nothing(r);
   if (task / num_tasks < r->steps) real_advance(r, task / num_tasks, cell, task % num_tasks, num_tasks);
 }
 
 void K(lstm_f64)(const void *args, int32_t task, int32_t num_tasks) {
-  real_turn(args, real_lstm, task, num_tasks);
+  real_task(args, real_lstm, task, num_tasks);
 }
 
 void K(rnn_f64)(const void *args, int32_t task, int32_t num_tasks) {
-  real_turn(args, real_rnn, task, num_tasks);
+  real_task(args, real_rnn, task, num_tasks);
 }
 
 /* An iteration is half a step where the reset gate precedes the product: the reset gates of all units, then the new
  * state. */
 void K(gru_f64)(const void *args, int32_t task, int32_t num_tasks) {
   const recurrent_f64_args *r = args;
-  const int32_t turn = task / num_tasks;
+  const int32_t iteration = task / num_tasks;
   if (r->linear_before_reset) {
-    real_turn(r, real_gru, task, num_tasks);
+    real_task(r, real_gru, task, num_tasks);
     return;
   }
   if (task == 0 && r->steps == 0) real_nothing(r);
-  if (turn / 2 >= r->steps) return;
-  real_advance(r, turn / 2, turn % 2 ? real_gru_hidden : real_gru_reset, task % num_tasks, num_tasks);
+  if (iteration / 2 >= r->steps) return;
+  real_advance(r, iteration / 2, iteration % 2 ? real_gru_hidden : real_gru_reset, task % num_tasks, num_tasks);
 }
 
 #undef REAL_LANES

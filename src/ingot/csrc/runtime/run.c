@@ -34,9 +34,9 @@ static inline int is_ended(running *run, int64_t i) {
 static inline void run_step(running *run, int64_t i, pool_member *member) {
   const ingot_step *step = &run->program->steps[i];
   const int32_t chunks = step->chunks > 1 ? step->chunks : 1;
-  for (int32_t turn = 0; turn < step->iterations; turn++) {
-    if (turn > 0 && step->num_tasks > 1) pool_barrier(member);
-    for (int32_t chunk = turn; chunk < turn + chunks; chunk++) {
+  for (int32_t iteration = 0; iteration < step->iterations; iteration++) {
+    if (iteration > 0 && step->num_tasks > 1) pool_barrier(member);
+    for (int32_t chunk = iteration; chunk < iteration + chunks; chunk++) {
       for (int32_t task = member->thread; task < step->num_tasks && !is_ended(run, i); task += member->threads)
         step->kernel(step->args, chunk * step->num_tasks + task, step->num_tasks);
     }

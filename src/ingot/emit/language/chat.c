@@ -21,9 +21,9 @@ static const char commands[] =
     "Lines between \"\"\" and \"\"\" are one message, and so are lines that end in \\.\n"
     "Ctrl-C stops the answer, or discards the line; a second Ctrl-C during an answer leaves.\n";
 
-/* The conversation so far: the system message, if any, then the messages of user and model in turns. */
+/* The conversation so far: the system message, if any, then the messages of user and model, alternating. */
 typedef struct {
-  model_byte_list system, *said;
+  model_byte_list system, *messages;
   size_t count, room;
   int has_system;
 } conversation;
@@ -34,18 +34,18 @@ static void set_text(model_byte_list *list, const char *text, size_t count) {
 }
 
 static void forget(conversation *c) {
-  while (c->count) free(c->said[--c->count].bytes);
+  while (c->count) free(c->messages[--c->count].bytes);
 }
 
 static model_byte_list *new_text(conversation *c) {
   if (c->count == c->room) {
     c->room = 2 * c->room + 16;
-    c->said = realloc(c->said, c->room * sizeof *c->said);
-    if (!c->said) model_fail("chat", "out of memory", "", 75);
+    c->messages = realloc(c->messages, c->room * sizeof *c->messages);
+    if (!c->messages) model_fail("chat", "out of memory", "", 75);
   }
-  c->said[c->count] = (model_byte_list){0};
-  model_append_bytes(&c->said[c->count], "", 0);
-  return &c->said[c->count++];
+  c->messages[c->count] = (model_byte_list){0};
+  model_append_bytes(&c->messages[c->count], "", 0);
+  return &c->messages[c->count++];
 }
 
 #if !defined(__wasi__)
@@ -73,39 +73,39 @@ static model_message message_of(const model_byte_list *list) {
 /* Encodes a conversation. Returns 0, or an error. */
 static int encode(const model_language *l, const conversation *c, model_token_list *ids) {
   const model_message system = message_of(&c->system);
-  model_message *said = malloc(c->count * sizeof *said);
-  if (!said) model_fail("chat", "out of memory", "", 75);
-  for (size_t i = 0; i < c->count; i++) said[i] = message_of(&c->said[i]);
-  const int error = model_chat_tokens(l, c->has_system ? &system : NULL, said, c->count, ids);
-  free(said);
+  model_message *messages = malloc(c->count * sizeof *messages);
+  if (!messages) model_fail("chat", "out of memory", "", 75);
+  for (size_t i = 0; i < c->count; i++) messages[i] = message_of(&c->messages[i]);
+  const int error = model_chat_tokens(l, c->has_system ? &system : NULL, messages, c->count, ids);
+  free(messages);
   return error;
 }
 
 /* Prints the answer to a message, and adds both to the conversation unless the message is rejected. */
 static void answer(model_language *l, const model_options *o, conversation *c, const model_byte_list *message) {
   model_token_list ids = {0};
-  model_byte_list said = {0};
-  model_append_bytes(&said, "", 0);
+  model_byte_list reply = {0};
+  model_append_bytes(&reply, "", 0);
   model_append_bytes(new_text(c), message->bytes, message->count);
   model_interrupted = 0;
   model_watch_interrupts();
   int ended = -1;
   if (encode(l, c, &ids)) fprintf(stderr, "message: becomes a control token\n");
-  else ended = model_print_answer(l, o, &ids, &said);
+  else ended = model_print_answer(l, o, &ids, &reply);
   await_line();
-  if (ended < 0 || (ended == MODEL_ENDED_INTERRUPT && !said.count)) {
-    free(c->said[--c->count].bytes);
+  if (ended < 0 || (ended == MODEL_ENDED_INTERRUPT && !reply.count)) {
+    free(c->messages[--c->count].bytes);
     if (ended < 0) fprintf(stderr, "/reset starts a new conversation\n");
     else printf("stopped\n");
   } else {
-    model_append_bytes(new_text(c), said.bytes, said.count);
-    if (!o->shows_ids && (!said.count || said.bytes[said.count - 1] != '\n')) printf("\n");
+    model_append_bytes(new_text(c), reply.bytes, reply.count);
+    if (!o->shows_ids && (!reply.count || reply.bytes[reply.count - 1] != '\n')) printf("\n");
     if (model_language_count(l) >= MODEL_CONTEXT)
       fprintf(stderr, "the context of %d tokens is full; /reset starts a new one\n", MODEL_CONTEXT);
   }
   fflush(stdout);
   free(ids.ids);
-  free(said.bytes);
+  free(reply.bytes);
 }
 
 static int is_terminal(void) {
@@ -262,7 +262,7 @@ int main(int argc, char **argv) {
     if (!done) answer(l, &o, &c, &message);
   }
   forget(&c);
-  free(c.said);
+  free(c.messages);
   free(c.system.bytes);
   free(message.bytes);
   model_language_close(l);

@@ -69,15 +69,15 @@ def known_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> Collection[str
     return [token for token in tokenizer.added if token in source and not token.isspace()]
 
 
-def written(chat: ChatFormat, system: str | None, said: list[str]) -> str:
-    """Return a conversation in a format. said: by the user and the model in turns, the user's last."""
+def written(chat: ChatFormat, system: str | None, texts: list[str]) -> str:
+    """Return a conversation in a format. texts: the messages of user and model, alternating; the last is the user's."""
     text = chat.first
     if system is not None:
         assert chat.before_system is not None and chat.after_system is not None
         text = chat.before_system + _changed(chat, "system", system) + chat.after_system
-    for place, words in enumerate(said):
-        between = chat.to_user if place % 2 else chat.to_model
-        text += _changed(chat, _ROLES[place % 2], words) + (chat.last if place == len(said) - 1 else between)
+    for index, words in enumerate(texts):
+        between = chat.to_user if index % 2 else chat.to_model
+        text += _changed(chat, _ROLES[index % 2], words) + (chat.last if index == len(texts) - 1 else between)
     return text
 
 
@@ -89,12 +89,12 @@ def _changed(chat: ChatFormat, role: str, words: str) -> str:
 
 
 def _conversation(count: int) -> list[str]:
-    return [f"{'model' if place % 2 else 'user'} {place // 2 + 1}" for place in range(2 * count - 1)]
+    return [f"{'model' if index % 2 else 'user'} {index // 2 + 1}" for index in range(2 * count - 1)]
 
 
-def _rendered(template: ChatTemplate, said: list[str], system: str | None = None) -> str:
+def _rendered(template: ChatTemplate, texts: list[str], system: str | None = None) -> str:
     messages = [] if system is None else [{"role": "system", "content": system}]
-    messages += [{"role": _ROLES[place % 2], "content": words} for place, words in enumerate(said)]
+    messages += [{"role": _ROLES[index % 2], "content": words} for index, words in enumerate(texts)]
     return template.render(messages)
 
 
@@ -108,7 +108,7 @@ def _with_system(template: ChatTemplate) -> str | None:
 
 def _keeps_system(template: ChatTemplate, found: ChatFormat) -> bool:
     conversations = map(_conversation, range(1, _TURNS))
-    return all(_rendered(template, said, "system 0") == written(found, "system 0", said) for said in conversations)
+    return all(_rendered(template, texts, "system 0") == written(found, "system 0", texts) for texts in conversations)
 
 
 def _loses_space(template: ChatTemplate, found: ChatFormat, role: str, where: str) -> bool:
@@ -124,11 +124,11 @@ def _fits(template: ChatTemplate, found: ChatFormat, roles: Collection[str], for
     """Return whether a format reproduces the template for conversations in which some roles' texts have a form."""
     system = form.format("system 0") if "system" in roles else None
     for count in range(1, _TURNS + 1):
-        said = [
-            form.format(words) if _ROLES[place % 2] in roles else words
-            for place, words in enumerate(_conversation(count))
+        texts = [
+            form.format(words) if _ROLES[index % 2] in roles else words
+            for index, words in enumerate(_conversation(count))
         ]
-        if _rendered(template, said, system) != written(found, system, said):
+        if _rendered(template, texts, system) != written(found, system, texts):
             return False
     return True
 

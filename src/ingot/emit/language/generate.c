@@ -8,7 +8,7 @@
 static void help(const char *program) {
   printf("usage: %s [OPTION ...] PROMPT\n       %s [OPTION ...] --check FOLDER\n\n", program, program);
   printf("Continues PROMPT; a PROMPT of - is read from stdin. --check: FOLDER/prompt.txt is the prompt, and\n"
-         "FOLDER/tokens.txt says which tokens must follow, the most probable ones.\n\n%s",
+         "FOLDER/tokens.txt has the tokens that must follow, the most probable ones.\n\n%s",
          model_options_help);
 }
 
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
       model_fail(argv[i], prompt ? "a second prompt" : "unknown option, or no value", "; see --help", 2);
     prompt = argv[i];
   }
-  if (prompt && folder) model_fail("--check", "takes no prompt beside it", "", 2);
+  if (prompt && folder) model_fail("--check", "takes no prompt", "", 2);
   if (!prompt && !folder) model_fail("PROMPT", "none", "; see --help", 2);
   model_byte_list text = {0};
   if (prompt && strcmp(prompt, "-") == 0) read_all(stdin, "stdin", &text);

@@ -41,13 +41,13 @@ static void drop_thoughts(const char **text, size_t *count) {
 }
 
 /* Appends a message as the template does; nothing in it becomes a control token. Returns 0, or an error. */
-static int append_said(
-    const model_tokenizer *t, const model_message *said, int is_model, int trims, model_byte_list *out) {
+static int append_message(
+    const model_tokenizer *t, const model_message *message, int is_model, int trims, model_byte_list *out) {
   model_byte_list broken = {0};
-  if (!model_is_utf8(said->text, said->count)) return MODEL_NO_TEXT;
+  if (!model_is_utf8(message->text, message->count)) return MODEL_NO_TEXT;
   model_append_bytes(&broken, "", 0);
-  const int kept = is_model ? MODEL_SPELLED_SPECIAL : MODEL_SPELLED_KNOWN;
-  const int failed = model_tokenizer_break(t, said->text, said->count, kept, &broken);
+  const int spelled = is_model ? MODEL_SPELLED_SPECIAL : MODEL_SPELLED_KNOWN;
+  const int failed = model_tokenizer_break(t, message->text, message->count, spelled, &broken);
   const char *text = broken.bytes;
   size_t count = broken.count;
   if (is_model && MODEL_CHAT_DROPS_THOUGHTS) drop_thoughts(&text, &count);
@@ -61,21 +61,21 @@ static void append_text(model_byte_list *out, const char *text) {
   model_append_bytes(out, text, strlen(text));
 }
 
-int model_chat_tokens(const model_language *l, const model_message *system, const model_message *said, size_t count,
+int model_chat_tokens(const model_language *l, const model_message *system, const model_message *messages, size_t count,
                       model_token_list *ids) {
   const model_tokenizer *t = model_language_tokenizer(l);
   model_byte_list text = {0};
   int error = 0;
   if (system && before_system && after_system) {
     append_text(&text, before_system);
-    error = append_said(t, system, 0, MODEL_CHAT_TRIMS_SYSTEM, &text);
+    error = append_message(t, system, 0, MODEL_CHAT_TRIMS_SYSTEM, &text);
     append_text(&text, after_system);
   } else {
     append_text(&text, MODEL_CHAT_FIRST);
   }
   for (size_t i = 0; i < count && !error; i++) {
     const int is_model = i % 2 == 1;
-    error = append_said(t, &said[i], is_model, is_model ? MODEL_CHAT_TRIMS_MODEL : MODEL_CHAT_TRIMS_USER, &text);
+    error = append_message(t, &messages[i], is_model, is_model ? MODEL_CHAT_TRIMS_MODEL : MODEL_CHAT_TRIMS_USER, &text);
     append_text(&text, i + 1 == count ? MODEL_CHAT_LAST : is_model ? MODEL_CHAT_TO_USER : MODEL_CHAT_TO_MODEL);
   }
   if (!error && model_tokenizer_encode(t, text.bytes, text.count, MODEL_TOKENS_MARKED, ids)) error = MODEL_CONTROL_TEXT;

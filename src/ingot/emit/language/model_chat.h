@@ -18,9 +18,9 @@ typedef struct {
 int model_chat_takes_system(void);
 
 /* Appends the tokens of a conversation up to the model's next message, for model_language_answer. system: NULL for
- * none. said: the messages of user and model in turns; the first and the last are the user's. Returns 0, or an
+ * none. messages: of user and model, alternating; the first and the last are the user's. Returns 0, or an
  * error. */
-int model_chat_tokens(const model_language *l, const model_message *system, const model_message *said, size_t count,
+int model_chat_tokens(const model_language *l, const model_message *system, const model_message *messages, size_t count,
                       model_token_list *ids);
 
 /* Strips white space at both ends of a text. */

@@ -98,13 +98,13 @@ static int read_seed(const char *text, uint64_t *seed) {
 
 static void keep_number(model_options *o, int which, double value) {
   model_sampling *s = &o->request.sampling;
-  float *const places[MODEL_NUMBERS] = {
+  float *const targets[MODEL_NUMBERS] = {
       NULL, &s->temperature, NULL, &s->top_p, &s->min_p, &s->repetition_penalty, &s->presence_penalty,
       &s->frequency_penalty, NULL,
   };
   if (which == 0) o->request.max_tokens = (int64_t)value;
   else if (which == 2) s->top_k = (int64_t)value;
-  else *places[which] = (float)value;
+  else *targets[which] = (float)value;
   s->top_p = fmaxf(s->top_p, 0x1p-126f);
 }
 
@@ -128,7 +128,7 @@ void model_show_numbers(const model_options *o) {
   int count = 0;
   for (int i = 0; i < MODEL_NUMBERS; i++)
     if (*o->given[i]) printf("%s %s\n", numbers[i].name, o->given[i]), count++;
-  if (!count) printf("as the model's folder says\n");
+  if (!count) printf("the defaults of the model folder\n");
 }
 
 const char *model_value_of(const char *name, int argc, char **argv, int *i) {

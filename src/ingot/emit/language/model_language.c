@@ -127,11 +127,11 @@ int64_t model_language_count(const model_language *l) {
 
 /* -- text as it comes ---------------------------------------------------------------------------------------------- */
 
-/* The undecided rest of an answer's text. bytes: of an incomplete character. held: text that may be the start of a stop
+/* The undecided rest of an answer's text. bytes: of an incomplete character. pending: possibly the start of a stop
  * text. */
 typedef struct {
   const model_request *request;
-  model_byte_list bytes, held;
+  model_byte_list bytes, pending;
   int has_begun, is_stopped;
 } text_stream;
 
@@ -141,9 +141,9 @@ static void pass_text(const text_stream *s, const char *text, size_t count) {
 
 /* Passes on text that has no stop text and cannot become part of one. */
 static void search(text_stream *s, const char *fresh, size_t count) {
-  model_append_bytes(&s->held, fresh, count);
-  const char *text = s->held.bytes;
-  const size_t length = s->held.count;
+  model_append_bytes(&s->pending, fresh, count);
+  const char *text = s->pending.bytes;
+  const size_t length = s->pending.count;
   size_t end = SIZE_MAX, keep = length;
   for (size_t i = 0; i < s->request->stop_count; i++) {
     const size_t size = strlen(s->request->stops[i]);
@@ -160,8 +160,8 @@ static void search(text_stream *s, const char *fresh, size_t count) {
       if (memcmp(text + at, s->request->stops[i], length - at) == 0) keep = at;
   }
   pass_text(s, text, keep);
-  memmove(s->held.bytes, text + keep, length - keep);
-  s->held.count = s->is_stopped ? 0 : length - keep;
+  memmove(s->pending.bytes, text + keep, length - keep);
+  s->pending.count = s->is_stopped ? 0 : length - keep;
 }
 
 /* The bytes at the start of a text that are no character; *is_begun: whether more bytes may complete one. */
@@ -213,9 +213,9 @@ static void push_token(text_stream *s, const model_tokenizer *t, int32_t token) 
 
 static void finish_text(text_stream *s) {
   if (!s->is_stopped) pass_characters(s, 1);
-  if (!s->is_stopped && s->held.count) pass_text(s, s->held.bytes, s->held.count);
+  if (!s->is_stopped && s->pending.count) pass_text(s, s->pending.bytes, s->pending.count);
   free(s->bytes.bytes);
-  free(s->held.bytes);
+  free(s->pending.bytes);
 }
 
 /* -- tokens -------------------------------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ static int32_t class_of(const model_normal_tables *tables, int32_t code) {
 }
 
 /* Appends the decomposition of a character. */
-static void take_apart(const model_normal_tables *tables, int32_t code, model_token_list *out) {
+static void decompose(const model_normal_tables *tables, int32_t code, model_token_list *out) {
   const int32_t syllable = code - S_BASE;
   if (syllable >= 0 && syllable < S_COUNT) {
     model_append_id(out, L_BASE + syllable / N_COUNT);
@@ -33,8 +33,8 @@ static void take_apart(const model_normal_tables *tables, int32_t code, model_to
     const size_t middle = (low + high) / 2;
     const int32_t *row = tables->decompositions + 3 * middle;
     if (row[0] == code) {
-      take_apart(tables, row[1], out);
-      if (row[2]) take_apart(tables, row[2], out);
+      decompose(tables, row[1], out);
+      if (row[2]) decompose(tables, row[2], out);
       return;
     }
     if (row[0] < code) low = middle + 1;
@@ -62,32 +62,32 @@ static int32_t composed(const model_normal_tables *tables, int32_t first, int32_
 }
 
 /* Sorts the marks after each character by their classes; marks of one class keep their order. */
-static void put_in_order(int32_t *codes, int32_t *classes, size_t count) {
+static void reorder(int32_t *points, int32_t *classes, size_t count) {
   for (size_t i = 1; i < count; i++) {
-    const int32_t code = codes[i], class = classes[i];
+    const int32_t code = points[i], class = classes[i];
     size_t at = i;
-    for (; class && at && classes[at - 1] > class; at--) codes[at] = codes[at - 1], classes[at] = classes[at - 1];
-    codes[at] = code, classes[at] = class;
+    for (; class && at && classes[at - 1] > class; at--) points[at] = points[at - 1], classes[at] = classes[at - 1];
+    points[at] = code, classes[at] = class;
   }
 }
 
 /* Composes characters in place; returns how many are left. A mark is blocked from its character by a mark between them
  * whose class is not lower. */
-static size_t put_together(const model_normal_tables *tables, int32_t *codes, const int32_t *classes, size_t count) {
-  size_t kept = 0, starter = SIZE_MAX;
+static size_t compose(const model_normal_tables *tables, int32_t *points, const int32_t *classes, size_t count) {
+  size_t length = 0, starter = SIZE_MAX;
   int32_t last = 0;
   for (size_t i = 0; i < count; i++) {
-    const int is_free = starter != SIZE_MAX && (kept == starter + 1 || last < classes[i]);
-    const int32_t whole = is_free ? composed(tables, codes[starter], codes[i]) : -1;
+    const int is_free = starter != SIZE_MAX && (length == starter + 1 || last < classes[i]);
+    const int32_t whole = is_free ? composed(tables, points[starter], points[i]) : -1;
     if (whole >= 0) {
-      codes[starter] = whole;
+      points[starter] = whole;
       continue;
     }
-    if (!classes[i]) starter = kept;
+    if (!classes[i]) starter = length;
     last = classes[i];
-    codes[kept++] = codes[i];
+    points[length++] = points[i];
   }
-  return kept;
+  return length;
 }
 
 static void append_character(model_byte_list *out, uint32_t code) {
@@ -100,7 +100,7 @@ static void append_character(model_byte_list *out, uint32_t code) {
 }
 
 void model_append_normal(const model_normal_tables *tables, const char *text, size_t count, model_byte_list *out) {
-  model_token_list codes = {0}, classes = {0};
+  model_token_list points = {0}, classes = {0};
   size_t plain = 0;
   while (plain < count && (unsigned char)text[plain] < 0x80) plain++;
   if (plain == count) {
@@ -109,11 +109,11 @@ void model_append_normal(const model_normal_tables *tables, const char *text, si
   }
   uint32_t code;
   for (size_t at = 0, length; (length = model_utf8_next(text + at, count - at, &code)); at += length)
-    take_apart(tables, (int32_t)code, &codes);
-  for (size_t i = 0; i < codes.count; i++) model_append_id(&classes, class_of(tables, codes.ids[i]));
-  put_in_order(codes.ids, classes.ids, codes.count);
-  const size_t kept = put_together(tables, codes.ids, classes.ids, codes.count);
-  for (size_t i = 0; i < kept; i++) append_character(out, (uint32_t)codes.ids[i]);
-  free(codes.ids);
+    decompose(tables, (int32_t)code, &points);
+  for (size_t i = 0; i < points.count; i++) model_append_id(&classes, class_of(tables, points.ids[i]));
+  reorder(points.ids, classes.ids, points.count);
+  const size_t length = compose(tables, points.ids, classes.ids, points.count);
+  for (size_t i = 0; i < length; i++) append_character(out, (uint32_t)points.ids[i]);
+  free(points.ids);
   free(classes.ids);
 }

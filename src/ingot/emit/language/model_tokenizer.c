@@ -56,7 +56,7 @@ typedef struct {
 
 /* Two neighbours that may be merged. */
 typedef struct {
-  int32_t rank, place, result;
+  int32_t rank, left, result;
 } joint;
 
 /* The state of encoding one text. mark: whether a break is a token without an id. */
@@ -179,11 +179,11 @@ model_tokenizer *model_tokenizer_open(const char *path, int *is_found) {
   }
   t->content = content;
   for (int i = 0; i < SECTIONS; i++) {
-    int32_t place[2];
-    memcpy(place, content + HEAD_BYTES + 8 * i, 8);
-    t->bytes[i] = content + place[0];
+    int32_t range[2];
+    memcpy(range, content + HEAD_BYTES + 8 * i, 8);
+    t->bytes[i] = content + range[0];
     t->numbers[i] = (const int32_t *)(const void *)t->bytes[i];
-    t->counts[i] = (size_t)place[1];
+    t->counts[i] = (size_t)range[1];
   }
   t->settings = t->numbers[SETTINGS];
   for (int32_t i = 0; i < t->settings[STAGE_COUNT] && i < MOST_STAGES; i++) {
@@ -224,16 +224,16 @@ static const int32_t *merge_of(const model_tokenizer *t, int32_t left, int32_t r
 }
 
 static int is_before(const joint *a, const joint *b) {
-  return a->rank != b->rank ? a->rank < b->rank : a->place < b->place;
+  return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
 }
 
 /* Adds the pair of the symbol at an index and the next one to the heap, whose top is merged first. */
-static void note_joint(encoding *e, int32_t place) {
-  if (place == NO_SYMBOL || e->symbols[place].next == NO_SYMBOL) return;
-  const int32_t *row = merge_of(e->t, e->symbols[place].id, e->symbols[e->symbols[place].next].id);
+static void note_joint(encoding *e, int32_t left) {
+  if (left == NO_SYMBOL || e->symbols[left].next == NO_SYMBOL) return;
+  const int32_t *row = merge_of(e->t, e->symbols[left].id, e->symbols[e->symbols[left].next].id);
   if (!row) return;
   e->joints = grown(e->joints, e->joint_count, &e->joint_room, sizeof *e->joints);
-  const joint fresh = {row[2], place, row[3]};
+  const joint fresh = {row[2], left, row[3]};
   size_t at = e->joint_count++;
   for (; at && is_before(&fresh, &e->joints[(at - 1) / 2]); at = (at - 1) / 2) e->joints[at] = e->joints[(at - 1) / 2];
   e->joints[at] = fresh;
@@ -264,7 +264,7 @@ static void join(encoding *e) {
   for (size_t i = 0; i + 1 < e->symbol_count; i++) note_joint(e, (int32_t)i);
   while (e->joint_count) {
     const joint top = first_joint(e);
-    symbol *left = &e->symbols[top.place];
+    symbol *left = &e->symbols[top.left];
     if (left->id == NO_SYMBOL || left->next == NO_SYMBOL) continue;
     symbol *right = &e->symbols[left->next];
     const int32_t *row = merge_of(e->t, left->id, right->id);
@@ -272,9 +272,9 @@ static void join(encoding *e) {
     left->id = top.result;
     right->id = NO_SYMBOL;
     left->next = right->next;
-    if (left->next != NO_SYMBOL) e->symbols[left->next].previous = top.place;
+    if (left->next != NO_SYMBOL) e->symbols[left->next].previous = top.left;
     note_joint(e, left->previous);
-    note_joint(e, top.place);
+    note_joint(e, top.left);
   }
   for (size_t i = 0; i < e->symbol_count; i++)
     if (e->symbols[i].id != NO_SYMBOL) model_append_id(e->out, e->symbols[i].id);
@@ -434,15 +434,15 @@ static size_t added_bytes(const model_tokenizer *t, int32_t which) {
 
 /* The length of the white space at the end of a text, or at its start. */
 static size_t white_before(const char *text, size_t count) {
-  size_t at = count, kept = count;
+  size_t at = count, begin = count;
   while (at) {
     uint32_t code = 0;
     do at--;
     while (at && ((uint8_t)text[at] & 0xc0) == 0x80);
     if (!model_utf8_next(text + at, count - at, &code) || !model_is_white(code)) break;
-    kept = at;
+    begin = at;
   }
-  return kept;
+  return begin;
 }
 
 static size_t white_after(const char *text, size_t count) {

@@ -17,19 +17,19 @@ def normal_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Decompositions are int32[n, 3]: character, first, second or 0; compositions int32[n, 3]: first, second, character;
     combining classes int32[n, 2]: the first character of a run, and its class.
     """
-    apart, classes, last = [], [], -1
+    decompositions, classes, last = [], [], -1
     for code in range(_CODE_POINTS):
         letter = chr(code)
         parts = unicodedata.decomposition(letter)
         if parts and not parts.startswith("<"):
             first, second = ([int(part, 16) for part in parts.split()] + [0])[:2]
-            apart.append((code, first, second))
+            decompositions.append((code, first, second))
         if (found := unicodedata.combining(letter)) != last:
             classes.append((code, found))
             last = found
-    together = sorted(
+    compositions = sorted(
         (first, second, code)
-        for code, first, second in apart
+        for code, first, second in decompositions
         if second and unicodedata.normalize("NFC", chr(first) + chr(second)) == chr(code)
     )
-    return tuple(np.array(rows, np.int32) for rows in (apart, together, classes))  # type: ignore[return-value]
+    return tuple(np.array(rows, np.int32) for rows in (decompositions, compositions, classes))  # type: ignore[return-value]

@@ -49,17 +49,17 @@ def automaton(pattern: str, members: Callable[[str], Ranges], where: str) -> Aut
     program = _Parser(pattern, where).program()
     atoms = dict.fromkeys(part[1] for part in program if part[0] in ("take", "not"))
     starts, classes, kinds = _classes([members(str(atom)) for atom in atoms])
-    holds = {atom: [bits >> place & 1 == 1 for bits in kinds] for place, atom in enumerate(atoms)}
+    holds = {atom: [bits >> index & 1 == 1 for bits in kinds] for index, atom in enumerate(atoms)}
     width = len(kinds) + 1
     states = {(): 0, tuple(_closure(program, [0])): 1}
     rows: list[int] = []
     for state in (reached := list(states)):
         for kind in range(width):
-            places, matched = _after(program, holds, state, kind, width - 1)
-            if places not in states:
-                states[places] = len(states)
-                reached.append(places)
-            rows.append(2 * states[places] + matched)
+            state_after, matched = _after(program, holds, state, kind, width - 1)
+            if state_after not in states:
+                states[state_after] = len(states)
+                reached.append(state_after)
+            rows.append(2 * states[state_after] + matched)
         if len(states) > MAX_STATES:
             raise UnsupportedError(f"{where}: pattern: more than {MAX_STATES} states, got {pattern!r}")
     if any(row & 1 for row in rows[width : 2 * width]):
@@ -70,10 +70,10 @@ def automaton(pattern: str, members: Callable[[str], Ranges], where: str) -> Aut
 def _classes(sets: list[Ranges]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
     """Divide characters into classes by the sets that have them; return run starts, their classes, sets by class."""
     flips: dict[int, int] = {0: 0}
-    for place, ranges in enumerate(sets):
+    for index, ranges in enumerate(sets):
         for first, last in ranges:
             for edge in (first, last + 1):
-                flips[edge] = flips.get(edge, 0) ^ 1 << place
+                flips[edge] = flips.get(edge, 0) ^ 1 << index
     kinds: dict[int, int] = {}
     starts, classes, bits = [], [], 0
     for edge in sorted(edge for edge in flips if edge < _CODE_POINTS):
@@ -87,18 +87,18 @@ def _classes(sets: list[Ranges]) -> tuple[tuple[int, ...], tuple[int, ...], list
 _Part = tuple[str | int, ...]
 
 
-def _closure(program: list[_Part], places: list[int], seen: set[int] | None = None) -> Iterator[int]:
+def _closure(program: list[_Part], positions: list[int], seen: set[int] | None = None) -> Iterator[int]:
     """Yield the positions that are reached without a character, by priority."""
     seen = set() if seen is None else seen
-    for place in places:
-        if place in seen:
+    for position in positions:
+        if position in seen:
             continue
-        seen.add(place)
-        part = program[place]
+        seen.add(position)
+        part = program[position]
         if part[0] in ("split", "go"):
             yield from _closure(program, [int(to) for to in part[1:]], seen)
         else:
-            yield place
+            yield position
 
 
 def _after(
@@ -109,15 +109,15 @@ def _after(
     seen: set[int] = set()
     waiting = list(reversed(state))
     while waiting:
-        place = waiting.pop()
-        part = program[place]
+        position = waiting.pop()
+        part = program[position]
         if part[0] == "match":
             return tuple(found), True
         is_in = kind != end and holds[part[1]][kind]
         if part[0] == "not" and not is_in:
-            waiting += reversed(list(_closure(program, [place + 1])))
+            waiting += reversed(list(_closure(program, [position + 1])))
         elif part[0] == "take" and is_in:
-            found |= dict.fromkeys(_closure(program, [place + 1], seen))
+            found |= dict.fromkeys(_closure(program, [position + 1], seen))
     return tuple(found), False
 
 

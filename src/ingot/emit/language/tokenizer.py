@@ -180,7 +180,7 @@ def _byte_letters() -> dict[str, int]:
     """Return the letters that represent bytes in a byte-level vocabulary; printable bytes represent themselves."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    return {chr(byte): byte for byte in plain} | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
 _LETTERS = _byte_letters()

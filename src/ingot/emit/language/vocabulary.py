@@ -49,9 +49,9 @@ def members(atom: str) -> Ranges:
     while low < 0x110000:
         after = {_SURROGATES[0]: _SURROGATES[1], _PLANES[0]: _PLANES[1]}.get(low, low + _TEXT)
         text = "" if low == _SURROGATES[0] else "".join(map(chr, range(low, low + _TEXT)))
-        others = [place for _, offsets in split.pre_tokenize_str(text) for place in offsets]
-        edges += [low, *(after if place == _TEXT else low + place for place in others), after]
+        others = [offset for _, span in split.pre_tokenize_str(text) for offset in span]
+        edges += [low, *(after if offset == _TEXT else low + offset for offset in others), after]
         low = after
     counts = Counter(edges)
-    kept = sorted(edge for edge, count in counts.items() if count % 2)
-    return tuple((first, end - 1) for first, end in zip(kept[::2], kept[1::2], strict=True))
+    odd = sorted(edge for edge, count in counts.items() if count % 2)
+    return tuple((first, end - 1) for first, end in zip(odd[::2], odd[1::2], strict=True))

@@ -26,16 +26,16 @@ NUMBERS = {d: n for n, d in DTYPES.items()}
 class Names:
     """Names of values in use, in a model's graph and in the subgraphs that can refer to it."""
 
-    def __init__(self, taken: Sequence[str] = ()):
-        self.taken = set(taken)
+    def __init__(self, used: Sequence[str] = ()):
+        self.used = set(used)
 
     def fresh(self, hint: str) -> str:
         """Return an unused name, the hint itself if possible."""
         name, count = hint, 0
-        while not name or name in self.taken:
+        while not name or name in self.used:
             count += 1
             name = f"{hint}.{count}"
-        self.taken.add(name)
+        self.used.add(name)
         return name
 
 
@@ -85,17 +85,17 @@ class Builder:
         inputs = [self.constant(o) if isinstance(o, np.ndarray) else o or "" for o in operands]
         while inputs and not inputs[-1]:
             inputs.pop()
-        made = tuple(self.names.fresh(f"{self.hint}.{op.lower()}") for _ in range(outputs))
-        made_node = helper.make_node(op, inputs, made, name=made[0], domain=domain)
+        names = tuple(self.names.fresh(f"{self.hint}.{op.lower()}") for _ in range(outputs))
+        onnx_node = helper.make_node(op, inputs, names, name=names[0], domain=domain)
         for key, value in sorted(attributes.items()):
             if isinstance(value, onnx.AttributeProto):
-                made_node.attribute.append(value)
+                onnx_node.attribute.append(value)
             elif value is not None:
                 given = int(value) if isinstance(value, bool) else value
-                made_node.attribute.append(helper.make_attribute(key, given))
-        self.nodes.append(made_node)
+                onnx_node.attribute.append(helper.make_attribute(key, given))
+        self.nodes.append(onnx_node)
         self.domains.add(domain)
-        return made
+        return names
 
     def constant(self, array: np.ndarray) -> str:
         """Return a constant of the graph; equal constants are shared."""
@@ -170,7 +170,7 @@ class Builder:
         return first
 
     def _quotient(self, a: Known, b: Known) -> str:
-        """Return a // b. ONNX rounds toward zero, so a is first made non-negative by multiples of b, if possible."""
+        """Return a // b. ONNX rounds toward zero, so a is first outputs non-negative by multiples of b, if possible."""
         shift = 0
         if isinstance(a, Expr) and isinstance(b, int):
             shift = max(-(dict(a.terms).get((), 0) // b), 0)
@@ -187,12 +187,12 @@ class Builder:
         Raises UnsupportedError for a symbol that no dim determines.
         """
         if name not in self._symbols:
-            made = self._read(name)
-            if made is None and self.outer is None:
+            found = self._read(name)
+            if found is None and self.outer is None:
                 raise UnsupportedError(
                     f"symbol {name!r} is not a dim by itself: a size computed from it is not supported"
                 )
-            self._symbols[name] = self.outer.symbol(name) if made is None and self.outer else str(made)
+            self._symbols[name] = self.outer.symbol(name) if found is None and self.outer else str(found)
         return self._symbols[name]
 
     def _read(self, name: str) -> str | None:

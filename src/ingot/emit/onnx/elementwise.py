@@ -167,7 +167,7 @@ def shift(builder: Builder, node: Node, a: str, b: str) -> str:
         beyond = builder.Or(beyond, builder.Less(b, zero))
     is_negative = builder.Less(a, zero) if is_signed and not is_left else None
     x = a if is_negative is None else builder.Where(is_negative, builder.BitwiseNot(a), a)
-    places = builder.Cast(builder.Where(beyond, zero, b), to=NUMBERS[u64])
-    wide = builder.BitShift(builder.Cast(x, to=NUMBERS[u64]), places, direction="LEFT" if is_left else "RIGHT")
-    made = builder.Where(beyond, zero, builder.Cast(wide, to=NUMBERS[dtype]))
-    return made if is_negative is None else builder.Where(is_negative, builder.BitwiseNot(made), made)
+    shift = builder.Cast(builder.Where(beyond, zero, b), to=NUMBERS[u64])
+    wide = builder.BitShift(builder.Cast(x, to=NUMBERS[u64]), shift, direction="LEFT" if is_left else "RIGHT")
+    shifted = builder.Where(beyond, zero, builder.Cast(wide, to=NUMBERS[dtype]))
+    return shifted if is_negative is None else builder.Where(is_negative, builder.BitwiseNot(shifted), shifted)

@@ -145,22 +145,22 @@ class _Export:
             listed = ", ".join(f"{op} {why}" for op, why in sorted(self.missing.items()))
             raise UnsupportedError(f"export: ops that ONNX does not have: {listed}")
         _sweep(builder, set(results))
-        made = helper.make_graph(
+        onnx_graph = helper.make_graph(
             builder.nodes,
             graph.name or "graph",
             [value_info(name, graph.values[name]) for name in [*graph.inputs, *states]],
             [value_info(external, graph.values[name]) for external, name in results.items()],
             value_info=[value_info(builder.values[o], graph.values[o]) for o in self.described(builder, set(results))],
         )
-        model = self.assembled(made)
+        model = self.assembled(onnx_graph)
         model.graph.initializer.extend(builder.initializers)  # which may be too large to be copied with the graph
         return model
 
     def described(self, builder: Builder, declared: set[str]) -> list[str]:
         """Return the values besides inputs and outputs whose types are written."""
-        kept = {name for node in builder.nodes for name in node.output} - declared
-        made = [name for node in self.graph.nodes for name in node.outputs]
-        return [n for n in made if isinstance(self.graph.values[n].type, TensorType) and builder.values[n] in kept]
+        produced = {name for node in builder.nodes for name in node.output} - declared
+        names = [name for node in self.graph.nodes for name in node.outputs]
+        return [n for n in names if isinstance(self.graph.values[n].type, TensorType) and builder.values[n] in produced]
 
     def assembled(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         return helper.make_model(
@@ -218,8 +218,8 @@ class _Export:
             named = node.op.operand_names[min(i, len(node.op.operand_names) - 1)]
             kind = None if operand is None else builder.graph.values[operand].type
             operands.append(None if kind is None else inner.add_input(inner.fresh(named), kind))
-        made = inner.add(node.op.name, operands, "y", **node.attributes)
-        for name in expand_node(inner, made):
+        node_added = inner.add(node.op.name, operands, "y", **node.attributes)
+        for name in expand_node(inner, node_added):
             inner.set_output(name, name)
         key = dump(inner, has_sources=False)
         if key not in self.functions:
@@ -231,18 +231,18 @@ class _Export:
     def define(self, text: str) -> str:
         """Return the name of a function defined by its text, with the model's opsets."""
         if text not in self.functions:
-            made = self.functions[text] = onnx.parser.parse_function(text)
-            made.opset_import.extend(_opsets({""}))
+            function = self.functions[text] = onnx.parser.parse_function(text)
+            function.opset_import.extend(_opsets({""}))
         return self.functions[text].name
 
     def function(self, name: str, graph: Graph) -> onnx.FunctionProto:
         builder = self.builder(graph, Names(graph.inputs), is_function=True)
         builder.values.update({name: name for name in graph.inputs})
         self.write(builder)
-        taken = {function.name for function in self.functions.values()}
+        used = {function.name for function in self.functions.values()}
         return helper.make_function(
             INGOT,
-            Names(tuple(taken)).fresh(name),
+            Names(tuple(used)).fresh(name),
             graph.inputs,
             [builder.values[value] for value in graph.outputs.values()],
             builder.nodes,
@@ -297,12 +297,12 @@ def _attribute(name: str, kind: Any, value: Any) -> onnx.AttributeProto:
 
 def _sweep(builder: Builder, wanted: set[str]) -> None:
     """Remove unused nodes and initializers, such as a product that was merged into a recurrent layer."""
-    kept = []
+    live = []
     for node in reversed(builder.nodes):
         if wanted.intersection(node.output):
-            kept.append(node)
+            live.append(node)
             wanted.update(_read(node))
-    builder.nodes = kept[::-1]
+    builder.nodes = live[::-1]
     builder.initializers = [tensor for tensor in builder.initializers if tensor.name in wanted]
 
 

@@ -23,8 +23,8 @@ def matmul(builder: Builder, node: Node, a: str, b: str) -> str:
         return builder.Gemm(a, b, transA=node.transpose_a, transB=node.transpose_b, alpha=float(node.scale))
     a = _transposed(builder, a, types[0].rank) if node.transpose_a else a
     b = _transposed(builder, b, types[1].rank) if node.transpose_b else b
-    made = builder.MatMul(a, b)
-    return made if node.scale == 1.0 else builder.Mul(made, builder.number(node.scale, types[0].dtype))
+    result = builder.MatMul(a, b)
+    return result if node.scale == 1.0 else builder.Mul(result, builder.number(node.scale, types[0].dtype))
 
 
 def _transposed(builder: Builder, x: str, rank: int) -> str:
@@ -52,8 +52,8 @@ def conv(builder: Builder, node: Node, *operands: str | None) -> str:
     dtype = builder.type(node, 0).dtype
     if dtype.kind != "f":
         operands = tuple(each and builder.Cast(each, to=NUMBERS[f64]) for each in operands)
-    made = builder.Conv(*operands, **_window(node), group=node.groups, kernel_shape=builder.type(node, 1).shape[2:])
-    return made if dtype.kind == "f" else builder.Cast(made, to=NUMBERS[dtype])
+    result = builder.Conv(*operands, **_window(node), group=node.groups, kernel_shape=builder.type(node, 1).shape[2:])
+    return result if dtype.kind == "f" else builder.Cast(result, to=NUMBERS[dtype])
 
 
 @rule("matmul_integer")
@@ -62,8 +62,8 @@ def matmul_integer(
     weight_zero: str | None = None,
 ) -> str:  # fmt: skip
     rank, zeros = builder.type(node, 1).rank, (_plain(builder, node, 3, x_zero), weight_zero)
-    made = builder.MatMulInteger(x, _transposed(builder, weight, rank) if node.transpose_b else weight, *zeros)
-    return builder.Add(made, bias) if bias else made
+    result = builder.MatMulInteger(x, _transposed(builder, weight, rank) if node.transpose_b else weight, *zeros)
+    return builder.Add(result, bias) if bias else result
 
 
 @rule("conv_integer")
@@ -75,13 +75,15 @@ def conv_integer(
     kernel = builder.type(node, 1).shape[2:]
     if builder.type(node, 0).dtype is u8 and (not weight_zero or builder.type(node, 4).size == 1):
         zeros = _plain(builder, node, 3, x_zero), _plain(builder, node, 4, weight_zero)
-        made = builder.ConvInteger(x, weight, *zeros, **_window(node), group=node.groups, kernel_shape=kernel)
-        return builder.Add(made, builder.Reshape(bias, np.array([-1] + [1] * len(kernel), np.int64))) if bias else made
+        result = builder.ConvInteger(x, weight, *zeros, **_window(node), group=node.groups, kernel_shape=kernel)
+        return (
+            builder.Add(result, builder.Reshape(bias, np.array([-1] + [1] * len(kernel), np.int64))) if bias else result
+        )
     wide = [_centred(builder, node, 0, x, 3, x_zero, 0, f64)]
     wide.append(_centred(builder, node, 1, weight, 4, weight_zero, builder.type(node, 1).rank - 1, f64))
     added = builder.Cast(bias, to=NUMBERS[f64]) if bias else None
-    made = builder.Conv(*wide, added, **_window(node), group=node.groups, kernel_shape=kernel)
-    return builder.Cast(made, to=NUMBERS[i32])
+    result = builder.Conv(*wide, added, **_window(node), group=node.groups, kernel_shape=kernel)
+    return builder.Cast(result, to=NUMBERS[i32])
 
 
 def _centred(
@@ -104,8 +106,8 @@ def dynamic_quantize(builder: Builder, node: Node, x: str) -> tuple[str, ...]:
     """float64 is rounded in f32, as the op is defined."""
     if builder.type(node, 0).dtype is f32:
         return builder.add_all("DynamicQuantizeLinear", 3, x)
-    codes, scale, zero = builder.add_all("DynamicQuantizeLinear", 3, builder.Cast(x, to=NUMBERS[f32]))
-    return codes, builder.Cast(scale, to=NUMBERS[f64]), zero
+    quantized, scale, zero = builder.add_all("DynamicQuantizeLinear", 3, builder.Cast(x, to=NUMBERS[f32]))
+    return quantized, builder.Cast(scale, to=NUMBERS[f64]), zero
 
 
 @rule("conv_transpose")
@@ -138,8 +140,8 @@ def max_pool(builder: Builder, node: Node, x: str) -> str:
 @rule("max_pool_indices")
 def max_pool_indices(builder: Builder, node: Node, x: str) -> str:
     """ONNX numbers positions over all images and channels."""
-    _, places = builder.add_all("MaxPool", 2, x, **_window(node), kernel_shape=node.kernel)
-    return builder.Mod(places, builder.sizes([product(builder.type(node, 0).shape[2:])]))
+    _, indices = builder.add_all("MaxPool", 2, x, **_window(node), kernel_shape=node.kernel)
+    return builder.Mod(indices, builder.sizes([product(builder.type(node, 0).shape[2:])]))
 
 
 @rule("avg_pool")
@@ -267,8 +269,8 @@ def unpack(builder: Builder, node: Node, x: str) -> str:
     wide = builder.Cast(builder.BitCast(x, to=NUMBERS[unsigned]) if type.dtype.kind == "i" else x, to=NUMBERS[u64])
     mask = builder.number(2**dtype.bits - 1, u64)
     fields = []
-    for place in range(type.dtype.bits // dtype.bits):
-        shifted = builder.BitShift(wide, builder.number(place * dtype.bits, u64), direction="RIGHT")
+    for digit in range(type.dtype.bits // dtype.bits):
+        shifted = builder.BitShift(wide, builder.number(digit * dtype.bits, u64), direction="RIGHT")
         fields.append(builder.Unsqueeze(builder.BitwiseAnd(shifted, mask), np.array([node.axis + 1], np.int64)))
     numbers = builder.Cast(builder.Concat(*fields, axis=node.axis + 1), to=NUMBERS[i64])
     low, high = dtype.limits

@@ -41,7 +41,7 @@ def recurrent(builder: Builder, node: Node, gates: str, r: str, *rest: str | Non
     led = [each and builder.Unsqueeze(each, first) for each in (weights, r, bias)]
     counts = None if lengths is None else builder.Cast(lengths, to=NUMBERS[i32])
     begun = [builder.Unsqueeze(state, first) for state in states]
-    made = builder.add_all(
+    results = builder.add_all(
         name.upper(),
         1 + len(states),
         *(x, *led, counts, *begun),
@@ -54,11 +54,11 @@ def recurrent(builder: Builder, node: Node, gates: str, r: str, *rest: str | Non
         hidden_size=hidden,
         **{key: node.attributes[key] for key in ("linear_before_reset", "input_forget") if key in node.attributes},
     )
-    ended = [builder.Squeeze(state, first) for state in made[1:]]
+    ended = [builder.Squeeze(state, first) for state in results[1:]]
     if lengths is not None:  # ONNX leaves the results of an empty sequence undefined
         empty = builder.Unsqueeze(builder.Equal(lengths, builder.number(0, i64)), np.array([1], np.int64))
         ended = [builder.Where(empty, *pair) for pair in zip(states, ended, strict=True)]
-    return (builder.Squeeze(made[0], np.array([1], np.int64)), *ended)
+    return (builder.Squeeze(results[0], np.array([1], np.int64)), *ended)
 
 
 def _unit(builder: Builder, rows: int, dtype: DType) -> str:
@@ -68,20 +68,26 @@ def _unit(builder: Builder, rows: int, dtype: DType) -> str:
 def _product(builder: Builder, node: Node) -> tuple[str, str, str | None] | None:
     """Return inputs, weights and bias if gates are inputs times transposed weights plus a bias, with steps first."""
     graph, bias = builder.graph, None
-    made = graph.producer(node.operands[0])
-    is_transposed = made is not None and made.op.name == "permute" and made.axes == (1, 0, 2)
-    if made is not None and is_transposed:
-        made = graph.producer(made.operands[0])
-    if made is not None and made.op.name == "add":
-        vectors = [str(each) for each in made.operands if graph.type(str(each)).rank == 1]
-        others = [each for each in made.operands if each not in vectors]
+    product = graph.producer(node.operands[0])
+    is_transposed = product is not None and product.op.name == "permute" and product.axes == (1, 0, 2)
+    if product is not None and is_transposed:
+        product = graph.producer(product.operands[0])
+    if product is not None and product.op.name == "add":
+        vectors = [str(each) for each in product.operands if graph.type(str(each)).rank == 1]
+        others = [each for each in product.operands if each not in vectors]
         if len(vectors) == 1 and graph.type(vectors[0]).shape == builder.type(node, 1).shape[:1]:
-            bias, made = builder.values[vectors[0]], graph.producer(others[0])
-    if made is None or made.op.name != "matmul" or not made.transpose_b or made.transpose_a or made.scale != 1.0:
+            bias, product = builder.values[vectors[0]], graph.producer(others[0])
+    if (
+        product is None
+        or product.op.name != "matmul"
+        or not product.transpose_b
+        or product.transpose_a
+        or product.scale != 1.0
+    ):
         return None
-    if builder.type(made, 0).rank != 3 or builder.type(made, 1).rank != 2:
+    if builder.type(product, 0).rank != 3 or builder.type(product, 1).rank != 2:
         return None
-    x, weights = (builder.values[str(each)] for each in made.operands)
+    x, weights = (builder.values[str(each)] for each in product.operands)
     return builder.Transpose(x, perm=[1, 0, 2]) if is_transposed else x, weights, bias
 
 

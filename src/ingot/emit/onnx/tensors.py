@@ -124,16 +124,16 @@ def iota(builder: Builder, node: Node) -> str:
     """Floats are computed in float64 and rounded once, which ONNX's Range does not guarantee."""
     if not any(isinstance(value, Expr) for value in (node.length, node.start, node.step)):
         return builder.constant(evaluate(node, [])[0])
-    places = builder.Range(builder.number(0, i64), builder.scalar_size(node.length), builder.number(1, i64))
+    indices = builder.Range(builder.number(0, i64), builder.scalar_size(node.length), builder.number(1, i64))
     wide = f64 if node.dtype.kind == "f" else i64
-    places = places if wide is i64 else builder.Cast(places, to=NUMBERS[f64])
+    indices = indices if wide is i64 else builder.Cast(indices, to=NUMBERS[f64])
     for op, value, neutral in (("Mul", node.step, 1), ("Add", node.start, 0)):
         if isinstance(value, Expr):
             number = builder.scalar_size(value)
-            places = getattr(builder, op)(places, number if wide is i64 else builder.Cast(number, to=NUMBERS[f64]))
+            indices = getattr(builder, op)(indices, number if wide is i64 else builder.Cast(number, to=NUMBERS[f64]))
         elif value != neutral:
-            places = getattr(builder, op)(places, builder.number(value, wide))
-    return places if wide is node.dtype else builder.Cast(places, to=NUMBERS[node.dtype])
+            indices = getattr(builder, op)(indices, builder.number(value, wide))
+    return indices if wide is node.dtype else builder.Cast(indices, to=NUMBERS[node.dtype])
 
 
 @rule("arange")
@@ -249,8 +249,8 @@ def compress(builder: Builder, node: Node, x: str, condition: str) -> str:
 @rule("unique")
 def unique(builder: Builder, node: Node, x: str) -> tuple[str, ...]:
     wide = _widened(builder, node, x)
-    made, *places = builder.add_all("Unique", 4, wide, axis=node.axis, sorted=not node.in_order)
-    return (_narrowed(builder, node, made), *places)
+    unique, *indices = builder.add_all("Unique", 4, wide, axis=node.axis, sorted=not node.in_order)
+    return (_narrowed(builder, node, unique), *indices)
 
 
 def _widened(builder: Builder, node: Node, x: str) -> str:
@@ -305,23 +305,23 @@ def label_encode(builder: Builder, node: Node, x: str, keys: str, values: str, d
     if dtype.kind == "f":
         found = builder.Or(found, builder.And(builder.IsNaN(column), builder.IsNaN(keys)))
     found = builder.Cast(found, to=NUMBERS[i32])
-    place = builder.ArgMax(found, axis=-1, keepdims=0, select_last_index=1)
+    index = builder.ArgMax(found, axis=-1, keepdims=0, select_last_index=1)
     is_there = builder.Cast(builder.ReduceMax(found, np.array([-1], np.int64), keepdims=0), to=NUMBERS[boolean])
-    return builder.Where(is_there, builder.Gather(values, place, axis=0), default)
+    return builder.Where(is_there, builder.Gather(values, index, axis=0), default)
 
 
 @rule("tfidf")
 def tfidf(builder: Builder, node: Node, x: str) -> str:
-    made = builder.TfIdfVectorizer(
+    counts = builder.TfIdfVectorizer(
         x,
         max_gram_length=node.most,
         max_skip_count=node.skips,
         min_gram_length=node.least,
         mode=node.mode.upper(),
         ngram_counts=node.starts,
-        ngram_indexes=node.places,
+        ngram_indexes=node.columns,
         pool_int64s=node.integers or None,
         pool_strings=node.strings or None,
         weights=node.weights or None,
     )
-    return made if node.dtype is f32 else builder.Cast(made, to=NUMBERS[node.dtype])
+    return counts if node.dtype is f32 else builder.Cast(counts, to=NUMBERS[node.dtype])

@@ -26,8 +26,8 @@ def tree_ensemble(builder: Builder, node: Node, x: str, *_: str) -> str:
     nodes, splits, starts = _rooted(nodes, splits, roots)
     parts = []
     for vote in range(int(counts.max(initial=1))):
-        place = np.where(vote < counts, leaves[:, 0] + vote, len(weights))  # a zero vote after the last one
-        own = np.append(weights, weights.dtype.type(0))[place], np.append(targets, 0)[place]
+        index = np.where(vote < counts, leaves[:, 0] + vote, len(weights))  # a zero vote after the last one
+        own = np.append(weights, weights.dtype.type(0))[index], np.append(targets, 0)[index]
         parts.append(_ensemble(builder, node, x, (splits, nodes, starts, members, *own)))
     return parts[0] if len(parts) == 1 else builder.Sum(*parts)
 
@@ -46,7 +46,7 @@ def _ensemble(builder: Builder, node: Node, x: str, tables: tuple[np.ndarray, ..
     splits, nodes, starts, members, weights, targets = tables
     nan = np.full(1, np.nan, members.dtype)
     sets = [np.append(members[row[MEMBERS] : row[MEMBERS_END]], nan) for row in nodes if row[MODE] == MODES.index("in")]
-    (made,) = builder.add_all(
+    (result,) = builder.add_all(
         "TreeEnsemble",
         1,
         x,
@@ -60,15 +60,15 @@ def _ensemble(builder: Builder, node: Node, x: str, tables: tuple[np.ndarray, ..
         nodes_modes=tensor("nodes_modes", nodes[:, MODE].astype(np.uint8)),
         nodes_missing_value_tracks_true=nodes[:, MISSING].tolist(),
         nodes_splits=tensor("nodes_splits", splits),
-        nodes_truenodeids=_places(nodes[:, TRUE]),
+        nodes_truenodeids=_child_ids(nodes[:, TRUE]),
         nodes_trueleafs=(nodes[:, TRUE] < 0).astype(int).tolist(),
-        nodes_falsenodeids=_places(nodes[:, FALSE]),
+        nodes_falsenodeids=_child_ids(nodes[:, FALSE]),
         nodes_falseleafs=(nodes[:, FALSE] < 0).astype(int).tolist(),
         tree_roots=starts.tolist(),
     )
-    return made
+    return result
 
 
-def _places(children: np.ndarray) -> list[int]:
+def _child_ids(children: np.ndarray) -> list[int]:
     """Return nodes and leaves, each numbered from 0."""
     return np.where(children < 0, -1 - children, children).tolist()

@@ -26,7 +26,7 @@ class Project:
 
     sources: C files of the library; headers: that they include, of which `public` are installed; programs: the C files
     of each program besides the library, by name; data: files that a user's program reads; check: arguments of the first
-    program that run the test vector, with the folder as `{place}`; "" for none.
+    program that run the test vector, with the folder as `{folder}`; "" for none.
     """
 
     face: Interface

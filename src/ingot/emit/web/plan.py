@@ -17,7 +17,7 @@ from ingot.ir.graph import Graph
 from ingot.ir.text import index_location
 from ingot.lower.lowered import Tensor
 from ingot.lower.wgpu.wgsl import F16, PARAMETER_WORDS, SUBGROUPS, enabled, is_read_only
-from ingot.plan.gpu_dispatch import Dispatches, Place, dispatches
+from ingot.plan.gpu_dispatch import Allocation, Dispatches, dispatches
 from ingot.plan.memory import Plan
 
 FORMAT, VERSION = "ingot-web", 1
@@ -33,7 +33,7 @@ class WebProgram:
     """A compiled mode of a model, its dispatches, and for each step of its plan the node and its index operands."""
 
     compiled: Compiled
-    made: Dispatches
+    schedule: Dispatches
     nodes: tuple[str, ...]
 
 
@@ -53,10 +53,10 @@ class WebPlan:
     groups: list[tuple[str, ...]] = field(default_factory=list)
     shaders: dict[str, str] = field(default_factory=dict)
     pipelines: list[tuple[str, Layout]] = field(default_factory=list)
-    weights: dict[str, tuple[Tensor, Place]] = field(default_factory=dict)
+    weights: dict[str, tuple[Tensor, Allocation]] = field(default_factory=dict)
 
 
-def _places(compiled: Compiled, planned: Plan) -> tuple[str, ...]:
+def _locations(compiled: Compiled, planned: Plan) -> tuple[str, ...]:
     """Return the description of each step for errors of invalid indices."""
     (segment,) = compiled.segments
     return tuple(index_location(segment.graph, step.node) for step in planned.steps)
@@ -72,20 +72,20 @@ def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:
     for name, compiled in entries.items():
         _expect_known(compiled)
         lowered, planned = compiled.native
-        made, plan.features = dispatches(lowered, planned), lowered.target.features
-        made.shaders = [enabled(text, plan.features) for text in made.shaders]
-        plan.programs[name] = WebProgram(compiled, made, _places(compiled, planned))
-        for region, nbytes in made.regions.items():
+        schedule, plan.features = dispatches(lowered, planned), lowered.target.features
+        schedule.shaders = [enabled(text, plan.features) for text in schedule.shaders]
+        plan.programs[name] = WebProgram(compiled, schedule, _locations(compiled, planned))
+        for region, nbytes in schedule.regions.items():
             plan.regions[region] = max(nbytes, plan.regions.get(region, 0))
-        for step in made.steps:
-            text = made.shaders[step.shader]
+        for step in schedule.steps:
+            text = schedule.shaders[step.shader]
             plan.shaders.setdefault(text, f"shaders/{len(plan.shaders):03d}-{step.kernels[0]}.wgsl")
             _add(plan.layouts, _layout(step.bindings))
             _add(plan.groups, step.bindings)
             _add(plan.pipelines, (text, _layout(step.bindings)))
         for tensor in lowered.tensors.values():
             if tensor.packed_weight is not None:
-                plan.weights[tensor.packed_weight.key] = tensor, made.weights[tensor.id]
+                plan.weights[tensor.packed_weight.key] = tensor, schedule.weights[tensor.id]
     for region in chain.from_iterable(plan.groups):
         plan.regions.setdefault(region, 0)
     return plan
@@ -134,12 +134,12 @@ def document(plan: WebPlan, name: str, parts: list[dict[str, Any]], page: Mappin
 
 
 def _program(program: WebProgram, plan: WebPlan) -> dict[str, Any]:
-    compiled, made = program.compiled, program.made
+    compiled, schedule = program.compiled, program.schedule
     graph, steps = compiled.graph, []
-    for step in made.steps:
+    for step in schedule.steps:
         steps.append(
             {
-                "pipeline": plan.pipelines.index((made.shaders[step.shader], _layout(step.bindings))),
+                "pipeline": plan.pipelines.index((schedule.shaders[step.shader], _layout(step.bindings))),
                 "group": plan.groups.index(step.bindings),
                 "workgroups": form(dim_of(step.workgroups)),
                 "words": step.words,
@@ -152,17 +152,19 @@ def _program(program: WebProgram, plan: WebPlan) -> dict[str, Any]:
             for symbol, size in compiled.mode.sizes.items()
             if isinstance(size, AtMost)
         },
-        "inputs": {name: _port(graph, name, place) for name, place in made.inputs.items()},
-        "outputs": {name: _port(graph, graph.outputs[name], place) for name, place in made.outputs.items()},
+        "inputs": {name: _port(graph, name, allocation) for name, allocation in schedule.inputs.items()},
+        "outputs": {
+            name: _port(graph, graph.outputs[name], allocation) for name, allocation in schedule.outputs.items()
+        },
         "nodes": program.nodes,
         "steps": steps,
     }
 
 
-def _port(graph: Graph, value: str, place: Place) -> dict[str, Any]:
+def _port(graph: Graph, value: str, allocation: Allocation) -> dict[str, Any]:
     type = graph.type(value)
     shape = [form(dim_of(dim)) for dim in type.dims]
-    return {"dtype": type.dtype.name, "shape": shape, "offset": place.offset, "bytes": place.nbytes}
+    return {"dtype": type.dtype.name, "shape": shape, "offset": allocation.offset, "bytes": allocation.nbytes}
 
 
 def form(dim: Known) -> Any:

@@ -18,7 +18,7 @@ from ingot.compile import Compiled
 from ingot.emit.web.plan import WebPlan, document, web_plan
 from ingot.emit.weights import WeightSource
 from ingot.errors import LimitError
-from ingot.plan.gpu_dispatch import held
+from ingot.plan.gpu_dispatch import device_array
 from ingot.support.files import make_folder, written
 from ingot.support.folders import MANIFEST, filled_folder
 
@@ -71,8 +71,8 @@ def emit_site(
     files |= {"index.html": _index(name, page.kind), **page.files}
     names = [*_parts(plan), *files, "plan.json"]
     with filled_folder(folder, "site", names, force=force):
-        made = document(plan, name, _write_weights(folder, plan, weights), {"kind": page.kind, **page.facts})
-        files["plan.json"] = json.dumps(made, separators=(",", ":")) + "\n"
+        described = document(plan, name, _write_weights(folder, plan, weights), {"kind": page.kind, **page.facts})
+        files["plan.json"] = json.dumps(described, separators=(",", ":")) + "\n"
         for file, text in files.items():
             _write(folder, file, text.encode())
     return [os.path.join(folder, file) for file in (*names, MANIFEST)]
@@ -80,7 +80,7 @@ def emit_site(
 
 def _parts(plan: WebPlan) -> list[str]:
     """Return the names of the weight files."""
-    regions = dict.fromkeys(place.region for _, place in plan.weights.values())
+    regions = dict.fromkeys(allocation.region for _, allocation in plan.weights.values())
     return [_part(number) for number in range(sum(-(-plan.regions[region] // PART_BYTES) for region in regions))]
 
 
@@ -98,7 +98,7 @@ def _write(folder: str | os.PathLike[str], file: str, content: bytes | memoryvie
 def _write_weights(folder: str | os.PathLike[str], plan: WebPlan, weights: WeightSource) -> list[dict[str, Any]]:
     """Write the weights, region after region; return the entries of plan.json for their files."""
     parts: list[dict[str, Any]] = []
-    for region in dict.fromkeys(place.region for _, place in plan.weights.values()):
+    for region in dict.fromkeys(allocation.region for _, allocation in plan.weights.values()):
         content = _content(plan, weights, region)
         for begin in range(0, content.size, PART_BYTES):
             file, part = _part(len(parts)), content[begin : begin + PART_BYTES].data
@@ -111,11 +111,13 @@ def _write_weights(folder: str | os.PathLike[str], plan: WebPlan, weights: Weigh
 def _content(plan: WebPlan, weights: WeightSource, region: str) -> np.ndarray:
     """Return the bytes of a region of weights."""
     content = np.zeros(plan.regions[region], np.uint8)
-    for tensor, place in plan.weights.values():
-        if place.region == region:
+    for tensor, allocation in plan.weights.values():
+        if allocation.region == region:
             assert tensor.packed_weight is not None
-            array = held(weights.array(tensor.packed_weight), tensor.dtype, f"weight {tensor.name!r}", LimitError)
-            content[place.offset : place.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            array = device_array(
+                weights.array(tensor.packed_weight), tensor.dtype, f"weight {tensor.name!r}", LimitError
+            )
+            content[allocation.offset : allocation.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
     return content
 
 

@@ -26,7 +26,7 @@ from ingot.load.aten.serialized import read_payloads, read_program
 from ingot.load.hf.strict_json import parse_object, shown
 from ingot.support.files import MappedFile
 
-# Elements of a tensor may lie in the same memory (stride 0) and are spread out later; this bounds what comes of it.
+# Elements of a tensor may share memory (stride 0) and are copied later; this limits the size of the copy.
 OVERLAPPING_BYTES_MAX = 64 << 20
 LEAST_MAPPED_BYTES = 1 << 16  # of a tensor that is mapped where that is asked for
 _HEADER_MAGIC, _HEADER_BYTES = b"PK\3\4", 30  # of a record in a zip file
@@ -59,10 +59,10 @@ def read_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     where = os.fspath(path)
     with open(path, "rb") as file:
-        said = parse_object(Archive(file, where).read("models/model.json"), f"{where}: model.json")
-    schema = said["schema_version"]
-    facts = {"producer": f"torch {said.get('torch_version', '')}".strip()}
-    return facts | {"schema": f"{schema['major']}.{schema['minor']}", "opsets": said["opset_version"]}
+        document = parse_object(Archive(file, where).read("models/model.json"), f"{where}: model.json")
+    schema = document["schema_version"]
+    facts = {"producer": f"torch {document.get('torch_version', '')}".strip()}
+    return facts | {"schema": f"{schema['major']}.{schema['minor']}", "opsets": document["opset_version"]}
 
 
 class Archive:
@@ -81,9 +81,9 @@ class Archive:
         if len(self._entries) != len(entries):
             raise LoadError(f"{where}: records of the same name, expected one of each")
         size = file.seek(0, 2)
-        held = sum(entry.file_size for entry in entries)
-        if held > size or any(entry.file_size != entry.compress_size for entry in entries):
-            raise LimitError(f"{where}: records of {held} bytes in a file of {size}")
+        total = sum(entry.file_size for entry in entries)
+        if total > size or any(entry.file_size != entry.compress_size for entry in entries):
+            raise LimitError(f"{where}: records of {total} bytes in a file of {size}")
         if self.read("archive_format") != b"pt2":
             raise LoadError(f"{where}: not an exported program, got another archive")
         if "byteorder" in self._entries and self.read("byteorder") != sys.byteorder.encode():
@@ -148,14 +148,14 @@ def _tensors(archive: Archive, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
             records[key] = archive.tensor(f"data/{kind}/{payload.path_name}", dtype)
         shape, strides = _numbers(meta.sizes, each), _numbers(meta.strides, each)
         (offset,) = _numbers([meta.storage_offset], each)
-        held = records[key].numel()
+        available = records[key].numel()
         last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-        if 0 not in shape and last >= held:
-            raise LimitError(f"{each}: shape {shape} with strides {strides} from {offset}, got {held} elements")
-        overlapping += math.prod(shape) * dtype.itemsize if math.prod(shape) > held else 0
+        if 0 not in shape and last >= available:
+            raise LimitError(f"{each}: shape {shape} with strides {strides} from {offset}, got {available} elements")
+        overlapping += math.prod(shape) * dtype.itemsize if math.prod(shape) > available else 0
         if overlapping > OVERLAPPING_BYTES_MAX:
             raise LimitError(
-                f"{each}: shape {shape} of {held} elements, expected at most {OVERLAPPING_BYTES_MAX} bytes"
+                f"{each}: shape {shape} of {available} elements, expected at most {OVERLAPPING_BYTES_MAX} bytes"
             )
         tensor = records[key].as_strided(shape, strides, 0 if 0 in shape else offset)
         yield name, torch.nn.Parameter(tensor, requires_grad=False) if payload.is_param else tensor

@@ -40,14 +40,14 @@ def convolution_backward(
 @aten("max_pool2d_with_indices_backward.default")
 def max_pool_backward(
     b: AtenBuilder, d: Tensor, x: Tensor, kernel: Window, stride: Window, padding: Window, dilation: Window,
-    ceil_mode: bool, places: Tensor,
+    ceil_mode: bool, indices: Tensor,
 ) -> Tensor:  # fmt: skip
     """Add d to the positions that the forward op found."""
     *outer, height, width = b.shape(x)
     flat = (*outer, element_count(b.shape(d)[-2:]))
     zeros = b.add("expand", b.scalar(0.0, b.dtype(x)), shape=(*outer, height * width))
-    made = [b.reshape(each, flat) for each in (places, d)]
-    added = b.add("scatter_elements", zeros, *made, axis=len(outer), reduction="add")
+    computed = [b.reshape(each, flat) for each in (indices, d)]
+    added = b.add("scatter_elements", zeros, *computed, axis=len(outer), reduction="add")
     return b.reshape(added, b.shape(x))
 
 
@@ -61,9 +61,9 @@ def average_pool_backward(
     strides = per_axis(stride, 2) if stride else kernels
     shares = []
     for axis in (-2, -1):
-        size, made = (b.static(b.shape(each)[axis], "an image") for each in (x, d))
-        share = np.zeros((made, size))
-        for i in range(made):
+        size, computed = (b.static(b.shape(each)[axis], "an image") for each in (x, d))
+        share = np.zeros((computed, size))
+        for i in range(computed):
             first = i * strides[axis] - pads[axis]
             last = min(first + kernels[axis], size + pads[axis])
             length = last - first if count_include_pad else min(last, size) - max(first, 0)
@@ -78,10 +78,10 @@ def average_pool_backward(
 def adaptive_average_pool_backward(b: AtenBuilder, d: Tensor, x: Tensor) -> Tensor:
     shares = []
     for axis in (-2, -1):
-        size, made = (b.static(b.shape(each)[axis], "an image") for each in (x, d))
-        share = np.zeros((made, size))
-        for i in range(made):
-            first, last = i * size // made, -(-(i + 1) * size // made)
+        size, computed = (b.static(b.shape(each)[axis], "an image") for each in (x, d))
+        share = np.zeros((computed, size))
+        for i in range(computed):
+            first, last = i * size // computed, -(-(i + 1) * size // computed)
             share[i, first:last] = 1 / (last - first)
         shares.append(share)
     return _shared(b, d, shares)

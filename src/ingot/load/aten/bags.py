@@ -30,7 +30,7 @@ def embedding_bag(
     bag.
     """
     (count,), (bags,), width = b.shape(indices), b.shape(offsets), b.shape(weight)[1]
-    made, dtype = bags - 1 if include_last_offset else bags, b.dtype(weight)
+    result, dtype = bags - 1 if include_last_offset else bags, b.dtype(weight)
     bag = _bag_of_each(b, b.cast(offsets, i64), count)
     is_padding = None
     if padding_idx is not None and padding_idx >= 0:
@@ -41,17 +41,17 @@ def embedding_bag(
     neutral = b.scalar(-math.inf if mode == _MAX else 0, dtype)
     if is_padding is not None:
         rows = b.add("where", is_padding, neutral, rows)
-    place = b.expand(b.reshape(bag, (count, 1)), (count, width))
+    position = b.expand(b.reshape(bag, (count, 1)), (count, width))
     found = b.add(
-        "scatter_elements", b.expand(neutral, (bags, width)), place, rows, axis=0,
+        "scatter_elements", b.expand(neutral, (bags, width)), position, rows, axis=0,
         reduction="max" if mode == _MAX else "add",
     )  # fmt: skip
     if mode != _SUM:
-        held = b.expand(b.scalar(1, dtype), (count, 1))
+        stored = b.expand(b.scalar(1, dtype), (count, 1))
         if is_padding is not None:
-            held = b.add("where", is_padding, b.scalar(0, dtype), held)
-        found = _of_held(b, found, _how_many(b, bag, held, bags, dtype), mode)
-    return b.slice(found, 0, 0, made), None, None, None
+            stored = b.add("where", is_padding, b.scalar(0, dtype), stored)
+        found = _of_counted(b, found, _how_many(b, bag, stored, bags, dtype), mode)
+    return b.slice(found, 0, 0, result), None, None, None
 
 
 def _bag_of_each(b: AtenBuilder, offsets: Tensor, count: object) -> Tensor:
@@ -63,13 +63,13 @@ def _bag_of_each(b: AtenBuilder, offsets: Tensor, count: object) -> Tensor:
     return b.add("sub", begun, b.scalar(1, i64))
 
 
-def _how_many(b: AtenBuilder, bag: Tensor, held: Tensor, bags: object, dtype: DType) -> Tensor:
+def _how_many(b: AtenBuilder, bag: Tensor, stored: Tensor, bags: object, dtype: DType) -> Tensor:
     none = b.expand(b.scalar(0, dtype), (bags, 1))  # type: ignore[arg-type]
-    place = b.reshape(bag, b.shape(held))
-    return b.add("scatter_elements", none, place, held, axis=0, reduction="add")
+    position = b.reshape(bag, b.shape(stored))
+    return b.add("scatter_elements", none, position, stored, axis=0, reduction="add")
 
 
-def _of_held(b: AtenBuilder, found: Tensor, number: Tensor, mode: int) -> Tensor:
+def _of_counted(b: AtenBuilder, found: Tensor, number: Tensor, mode: int) -> Tensor:
     """Divide sums by the number of rows, or clear the maxima of empty bags."""
     dtype = b.dtype(found)
     if mode == _MEAN:
@@ -95,9 +95,9 @@ def segment_reduce(
         none = b.expand(b.scalar(0, i64), (*b.shape(ends)[:-1], 1))
         offsets = b.add("concat", none, ends, axis=axis)
     shape, dtype, bounds = b.shape(x), b.dtype(x), b.shape(offsets)[-1]
-    place = b.expand(b.add("iota", length=shape[axis], start=0, step=1, dtype=i64), shape[: axis + 1])
+    position = b.expand(b.add("iota", length=shape[axis], start=0, step=1, dtype=i64), shape[: axis + 1])
     offsets, count = b.cast(offsets, i64), bounds - 1
-    segment = b.add("sub", sorted_positions(b, offsets, place, right=True), b.scalar(1, i64))
+    segment = b.add("sub", sorted_positions(b, offsets, position, right=True), b.scalar(1, i64))
     segment = b.add("where", b.add("less", segment, b.scalar(0, i64)), b.scalar(count, i64), segment)
     behind = [1] * (len(shape) - axis - 1)
     segment = b.expand(b.reshape(segment, (*shape[: axis + 1], *behind)), shape)

@@ -45,8 +45,8 @@ def frexp(b: AtenBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
     field = b.add("shift_right", b.add("bitwise_and", bits, b.scalar(mask, whole)), b.scalar(fraction, whole))
     power = b.add("sub", b.cast(field, i32), b.scalar(bias - 1, i32))
     power = b.add("where", is_small, b.add("sub", power, b.scalar(fraction + 1, i32)), power)
-    kept = b.add("bitwise_and", bits, b.scalar(~mask, whole))
-    part = b.add("bitcast", b.add("bitwise_or", kept, b.scalar((bias - 1) << fraction, whole)), dtype=dtype)
+    high_bits = b.add("bitwise_and", bits, b.scalar(~mask, whole))
+    part = b.add("bitcast", b.add("bitwise_or", high_bits, b.scalar((bias - 1) << fraction, whole)), dtype=dtype)
     has_none = b.add("logical_or", b.add("isnan", x), b.add("isinf", x))
     has_none = b.add("logical_or", has_none, b.add("equal", x, b.scalar(0, dtype)))
     return b.add("where", has_none, x, part), b.add("where", has_none, b.scalar(0, i32), power)
@@ -57,10 +57,10 @@ def hash_tensor(b: AtenBuilder, x: Tensor, dim: Sequence[int] = (), *, keepdim: 
     """The exclusive or of elements as integers of 64 bits; a float has the bits of its float64."""
     whole = b.cast(x, f64) if b.dtype(x).kind == "f" else x
     whole = b.add("bitcast", whole, dtype=i64) if b.dtype(whole) in (f64, u64) else b.cast(whole, i64)
-    place, one = b.add("iota", length=64, start=0, step=1, dtype=i64), b.scalar(1, i64)
-    bits = b.add("bitwise_and", b.add("shift_right", b.reshape(whole, (*b.shape(x), 1)), place), one)
+    position, one = b.add("iota", length=64, start=0, step=1, dtype=i64), b.scalar(1, i64)
+    bits = b.add("bitwise_and", b.add("shift_right", b.reshape(whole, (*b.shape(x), 1)), position), one)
     axes = b.axes(x, list(dim))
     if axes:
         bits = b.add("bitwise_and", b.add("reduce_sum", bits, axes=axes, keepdims=bool(keepdim)), one)
-    joined = b.add("reduce_sum", b.add("shift_left", bits, place), axes=(b.rank(bits) - 1,), keepdims=False)
+    joined = b.add("reduce_sum", b.add("shift_left", bits, position), axes=(b.rank(bits) - 1,), keepdims=False)
     return b.add("bitcast", joined, dtype=u64)

@@ -66,7 +66,7 @@ class AtenBuilder:
     `target` is its overload name, `hint` the base of its value names, `result` the type of its result from torch (a
     list of types if there are several; for complex numbers, the type of a part, with `makes_complex` set), so that
     rules of views need no shape arithmetic. `ops` are the names of the ops added for the call. `trains`: the graph will
-    be differentiated. `drops`: the call's dropout is kept. `moving`: the running means of batch norms in training, with
+    be differentiated. `drops`: the call's dropout stays. `moving`: the running means of batch norms in training, with
     the share by which a step moves them. `draws`: whether random ops may use Ingot's generator. `of_data`: the dims
     measured at run time. `fakes` returns the call's arguments as fake tensors, which have strides.
     """

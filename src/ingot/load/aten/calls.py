@@ -10,8 +10,8 @@ import torch
 from ingot.errors import InputError, KindError
 
 
-def expect_called(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], beside: str) -> None:
-    """Check that a module can be exported with these arguments; beside: the other arguments in the examples.
+def expect_called(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], also: str) -> None:
+    """Check that a module can be exported with these arguments; also: the text of the other arguments in the examples.
 
     Raises KindError for a script, and InputError for parameters without shapes, and for arguments that `forward` does
     not accept.
@@ -26,15 +26,15 @@ def expect_called(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], 
         signature.bind(*args, **kwargs)
     except TypeError as error:
         named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        taken = named if kwargs else [p for p in named if p.kind != p.KEYWORD_ONLY]
-        least = sum(parameter.default is parameter.empty for parameter in taken)
-        count = f"{least}" if least == len(taken) else f"{least}..{len(taken)}"
-        names = ", ".join(parameter.name for parameter in taken)
-        others = ", ".join(parameter.name for parameter in named if parameter not in taken)
+        operands = named if kwargs else [p for p in named if p.kind != p.KEYWORD_ONLY]
+        least = sum(parameter.default is parameter.empty for parameter in operands)
+        count = f"{least}" if least == len(operands) else f"{least}..{len(operands)}"
+        names = ", ".join(parameter.name for parameter in operands)
+        others = ", ".join(parameter.name for parameter in named if parameter not in operands)
         by_name = (
             f"; {others} by keyword alone, as torch.export.export(module, args, kwargs) takes it" if others else ""
         )
         raise InputError(
-            f"module {name}: example_inputs: {error}, got {len(args) + len(kwargs)}{beside},"
-            f" expected {count}{beside}: {names}{by_name}"
+            f"module {name}: example_inputs: {error}, got {len(args) + len(kwargs)}{also},"
+            f" expected {count}{also}: {names}{by_name}"
         ) from error

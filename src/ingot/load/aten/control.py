@@ -35,7 +35,7 @@ def _tensors(importer: Importer, arguments: Any) -> list[str]:
     return values
 
 
-def _taken(inner: Importer, importer: Importer, values: Sequence[Any]) -> list[Any]:
+def _inner_operands(inner: Importer, importer: Importer, values: Sequence[Any]) -> list[Any]:
     """Add the inputs of a subgraph for its arguments; a number or a size is returned unchanged."""
     types = [importer.graph.type(value) if isinstance(value, str) else None for value in values]
     pairs = enumerate(zip(values, types, strict=True))
@@ -58,11 +58,11 @@ def _given(inner: Importer, results: Sequence[Any]) -> list[str]:
 def _added(importer: Importer, node: Node, op: str, operands: Sequence[str], **attributes: Any) -> tuple[str, ...]:
     """Add an op, and return its results, with the types from torch."""
     builder = importer.builder
-    made = importer.graph.add(op, operands, builder.hint, **attributes).outputs
-    for name, fake in zip(made, node.meta["val"], strict=True):
+    output = importer.graph.add(op, operands, builder.hint, **attributes).outputs
+    for name, fake in zip(output, node.meta["val"], strict=True):
         importer.graph.narrow(name, importer.type_of(fake))
     note(f"higher_order.{node.target}", {op})
-    return made
+    return output
 
 
 def _cond(importer: Importer, node: Node) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _cond(importer: Importer, node: Node) -> tuple[str, ...]:
     branches = []
     for region in regions:
         inner = importer.inner()
-        _give(inner.graph, _given(inner, inner.inlined(region, _taken(inner, importer, values))))
+        _give(inner.graph, _given(inner, inner.inlined(region, _inner_operands(inner, importer, values))))
         branches.append(inner.graph)
     condition = importer.builder.reshape(importer.builder.cast(condition, boolean), ())
     chosen, other = branches
@@ -91,9 +91,9 @@ def _while_loop(importer: Importer, node: Node) -> tuple[str, ...]:
     inner = importer.inner()
     inner.graph.add_input("iteration", TensorType(i64, ()))
     inner.graph.add_input("condition", TensorType(boolean, ()))
-    taken = _taken(inner, importer, [*carried, *others])
-    results = _given(inner, inner.inlined(body, taken))
-    (again,) = inner.inlined(condition, [*results, *taken[len(carried) :]])
+    captured = _inner_operands(inner, importer, [*carried, *others])
+    results = _given(inner, inner.inlined(body, captured))
+    (again,) = inner.inlined(condition, [*results, *captured[len(carried) :]])
     _give(inner.graph, _given(inner, [_flag(inner, again), *results]))
     operands = [None, _flag(importer, first), *carried, *(value for value in others if isinstance(value, str))]
     return _added(importer, node, "loop", operands, body=inner.graph, carried=len(carried))  # type: ignore[arg-type]
@@ -110,21 +110,21 @@ def _scanned(
     """Apply a graph to the slices of rows along axis 0."""
     inner = importer.inner()
     values = [*carried, *rows, *others]
-    taken = _taken(inner, importer, values[: len(carried)])
+    operands = _inner_operands(inner, importer, values[: len(carried)])
     for name in rows:
         type = importer.graph.type(name)
-        taken.append(inner.graph.add_input(f"r{len(taken)}", TensorType(type.dtype, type.shape[1:])))
-    start = len(taken)
+        operands.append(inner.graph.add_input(f"r{len(operands)}", TensorType(type.dtype, type.shape[1:])))
+    start = len(operands)
     for i, value in enumerate(others):
         is_tensor = isinstance(value, str)
-        taken.append(inner.graph.add_input(f"c{start + i}", importer.graph.type(value)) if is_tensor else value)
-    results = _given(inner, inner.inlined(region, taken))
+        operands.append(inner.graph.add_input(f"c{start + i}", importer.graph.type(value)) if is_tensor else value)
+    results = _given(inner, inner.inlined(region, operands))
     _give(inner.graph, results)
-    made = len(results) - len(carried)
+    output = len(results) - len(carried)
     return _added(
         importer, node, "scan", [*carried, *rows, *(value for value in others if isinstance(value, str))],
         body=inner.graph, carried=len(carried), input_axes=(0,) * len(rows), input_backward=(False,) * len(rows),
-        output_axes=(0,) * made, output_backward=(False,) * made,
+        output_axes=(0,) * output, output_backward=(False,) * output,
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _map(importer: Importer, node: Node) -> tuple[str, ...]:
     return _scanned(importer, node, importer.value(node.args[0]), [], rows, others)
 
 
-CHECK = "aten._linalg_check_errors.default"  # raises where a factorisation says that it failed
+CHECK = "aten._linalg_check_errors.default"  # raises if a factorisation reports a failure
 
 
 def _with_effects(importer: Importer, node: Node) -> tuple[Any, ...]:

@@ -114,8 +114,8 @@ def max_pool_with_indices(
     while (node := b.graph.producer(pooled)) is not None and node.op.view:
         pooled = str(node.operands[0])
     assert node is not None
-    places = b.add("max_pool_indices", node.operands[0], **node.attributes)
-    return y, b.reshape(places, b.result[1].shape)
+    positions = b.add("max_pool_indices", node.operands[0], **node.attributes)
+    return y, b.reshape(positions, b.result[1].shape)
 
 
 @aten("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -185,10 +185,10 @@ def adaptive_avg_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> 
     kernel = _adaptive_kernel(b, x, output_size)
     if kernel is not None:
         return avg_pool(b, x, kernel, kernel)
-    for axis, places, inside in _adaptive_windows(b, x, output_size):
+    for axis, positions, inside in _adaptive_windows(b, x, output_size):
         weights = inside / inside.sum(1, keepdims=True)
         table = b.constant(weights.astype(b.dtype(x).numpy))
-        x = b.add("resample", x, b.constant(places), table, axis=axis)
+        x = b.add("resample", x, b.constant(positions), table, axis=axis)
     return x
 
 
@@ -197,29 +197,31 @@ def adaptive_max_pool(
     b: AtenBuilder, x: Tensor, output_size: Sequence[int]
 ) -> tuple[Tensor, Callable[[], Tensor]]:  # fmt: skip
     windows = [(axis, inside) for axis, inside, _ in _adaptive_windows(b, x, output_size)]
-    places = functools.partial(_adaptive_places, b, x, windows)
+    positions = functools.partial(_adaptive_positions, b, x, windows)
     kernel = _adaptive_kernel(b, x, output_size)
     if kernel is not None:
-        return max_pool(b, x, kernel, kernel), places
+        return max_pool(b, x, kernel, kernel), positions
     for axis, inside in windows:
         x = b.add("reduce_max", b.add("gather", x, b.constant(inside), axis=axis), axes=(axis + 1,), keepdims=False)
-    return x, places
+    return x, positions
 
 
-def _adaptive_places(b: AtenBuilder, x: Tensor, windows: Sequence[tuple[int, np.ndarray]]) -> Tensor:
-    """The place in its plane of each window's largest element, i64; windows: of each axis, by `_adaptive_windows`."""
+def _adaptive_positions(b: AtenBuilder, x: Tensor, windows: Sequence[tuple[int, np.ndarray]]) -> Tensor:
+    """The position in its plane of each window's largest element, i64; windows: of each axis, by
+    `_adaptive_windows`.
+    """
     spatial, rank = len(windows), b.rank(x)
-    place = np.zeros((1,) * 2 * spatial, np.int64)
+    position = np.zeros((1,) * 2 * spatial, np.int64)
     for i, (axis, inside) in enumerate(windows):
         own = [1] * 2 * spatial
         own[i], own[spatial + i] = inside.shape
-        place = place * b.static(b.shape(x)[axis], "an adaptively pooled axis") + inside.reshape(own)
-    counts, lead, last = place.shape[:spatial], b.shape(x)[: rank - spatial], rank - spatial
-    place = place.reshape(math.prod(counts), -1)
+        position = position * b.static(b.shape(x)[axis], "an adaptively pooled axis") + inside.reshape(own)
+    counts, lead, last = position.shape[:spatial], b.shape(x)[: rank - spatial], rank - spatial
+    position = position.reshape(math.prod(counts), -1)
     flat = b.reshape(x, (*lead, element_count(b.shape(x)[last:])))
-    found = b.add("gather", flat, b.constant(place), axis=last)
+    found = b.add("gather", flat, b.constant(position), axis=last)
     chosen = b.add("argmax", found, axis=last + 1, keepdims=True)
-    every = b.expand(b.constant(place), (*lead, *place.shape))
+    every = b.expand(b.constant(position), (*lead, *position.shape))
     return b.reshape(b.add("gather_elements", every, chosen, axis=last + 1), (*lead, *counts))
 
 
@@ -247,5 +249,5 @@ def _adaptive_windows(
     for axis, (size, count) in enumerate(pairs, b.rank(x) - len(pairs)):
         window = np.arange(count)
         first, stop = window * size // count, -(-(window + 1) * size // count)
-        places = first[:, None] + np.arange((stop - first).max(initial=1))
-        yield axis, np.minimum(places, stop[:, None] - 1), places < stop[:, None]
+        positions = first[:, None] + np.arange((stop - first).max(initial=1))
+        yield axis, np.minimum(positions, stop[:, None] - 1), positions < stop[:, None]

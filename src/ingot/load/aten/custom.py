@@ -34,10 +34,10 @@ def registered(builder: AtenBuilder, op: Op, target: Any, args: list, kwargs: di
     if wrong or symbolic or strangers:
         why = wrong or f"{op.name}: bad arguments, got {strangers or symbolic}, expected tensors and known numbers"
         raise UnsupportedError(f"torch op {target}: {why}")
-    made = builder.graph.add(op.name, operands, builder.hint, **attributes).outputs
+    computed = builder.graph.add(op.name, operands, builder.hint, **attributes).outputs
     several = builder.result if isinstance(builder.result, list) else [builder.result]
-    if len(several) != len(made):
+    if len(several) != len(computed):
         raise UnsupportedError(f"torch op {target}: makes {len(several)} values, expected {op.outputs} as {op.name}")
-    for name, type in zip(made, several, strict=True):
+    for name, type in zip(computed, several, strict=True):
         builder.graph.narrow(name, type)
-    return made if isinstance(builder.result, list) else made[0]
+    return computed if isinstance(builder.result, list) else computed[0]

@@ -26,7 +26,7 @@ READS_A_NUMBER = {"aten.item.default", "aten._local_scalar_dense.default"}
 
 
 class NumberOfData(str):
-    """The name of a rank-0 tensor in the place of a number in torch."""
+    """The name of a rank-0 tensor instead of a number in torch."""
 
 
 def read_number(b: AtenBuilder, node: Node, x: Tensor, symbols: Symbols) -> Any:
@@ -52,8 +52,8 @@ def _takes_sizes(user: Node, node: Node) -> bool:
 
 def measured(b: AtenBuilder, size: Tensor, dim: Known) -> None:
     """Record that a dim is measured from a tensor of one integer."""
-    made = b.add("measure", b.reshape(b.cast(size, i64), (1,)))
-    b.graph.narrow(made, TensorType(boolean, (dim,)))
+    computed = b.add("measure", b.reshape(b.cast(size, i64), (1,)))
+    b.graph.narrow(computed, TensorType(boolean, (dim,)))
 
 
 def sized(b: AtenBuilder, value: Tensor, shape: Sequence[Known]) -> Tensor:
@@ -84,9 +84,9 @@ def nonzero_static(b: AtenBuilder, x: Tensor, *, size: Known, fill_value: int = 
     number = b.add("sub", b.add("cumsum", b.cast(mask, i64), axis=0), b.scalar(1, i64))
     last = b.scalar(size, i64)  # the row of what is left out
     row = b.add("where", mask, b.add("minimum", number, last), last)
-    place, columns = b.add("iota", length=count, start=0, step=1, dtype=i64), []
+    position, columns = b.add("iota", length=count, start=0, step=1, dtype=i64), []
     for axis, length in enumerate(dims):
-        index = b.add("floor_div", place, b.scalar(element_count(dims[axis + 1 :]), i64))
+        index = b.add("floor_div", position, b.scalar(element_count(dims[axis + 1 :]), i64))
         index = b.add("mod", index, b.scalar(length, i64))
         rows = b.expand(b.scalar(fill_value, i64), (size + 1,))
         rows = b.add("scatter_elements", rows, row, index, axis=0, reduction="none")
@@ -117,10 +117,10 @@ def unique_dim(
 
 
 def _unique(b: AtenBuilder, x: Tensor, axis: int, shape: Sequence[Known]) -> tuple[Tensor, Tensor, Tensor]:
-    made, _, inverse, counts = b.add("unique", x, axis=axis, in_order=False)
+    computed, _, inverse, counts = b.add("unique", x, axis=axis, in_order=False)
     count = b.result[0].shape[axis]
-    made = sized(b, made, b.result[0].shape)
-    return made, b.reshape(inverse, shape), sized(b, counts, (count,))
+    computed = sized(b, computed, b.result[0].shape)
+    return computed, b.reshape(inverse, shape), sized(b, counts, (count,))
 
 
 @aten("unique_consecutive.default")
@@ -136,13 +136,13 @@ def unique_consecutive(
     others = tuple(i for i in range(b.rank(x)) if i != axis)
     differs = b.add("reduce_max", differs, axes=others, keepdims=False) if others else differs
     begins = b.add("concat", b.slice(b.expand(one, (size,)), 0, 0, 1), differs, axis=0)
-    made = sized(b, b.add("compress", x, b.cast(begins, boolean), axis=axis), b.result[0].shape)
+    computed = sized(b, b.add("compress", x, b.cast(begins, boolean), axis=axis), b.result[0].shape)
     count = b.result[0].shape[axis]
     first = b.add("compress", b.add("iota", length=size, start=0, step=1, dtype=i64), b.cast(begins, boolean), axis=0)
     first = sized(b, first, (count,))
     behind = b.add("concat", b.slice(first, 0, 1, count), b.reshape(b.scalar(size, i64), (1,)), axis=0)
     inverse = b.add("sub", b.add("cumsum", begins, axis=0), one)
-    return made, b.reshape(inverse, shape), b.add("sub", behind, first)
+    return computed, b.reshape(inverse, shape), b.add("sub", behind, first)
 
 
 @aten("bincount.default")
@@ -164,5 +164,5 @@ def expect_one_mask(b: AtenBuilder, chosen: dict[int, Tensor]) -> int | None:
     """
     masks = [axis for axis, tensor in chosen.items() if b.dtype(tensor).kind not in "iu" or b.dtype(tensor) is boolean]
     if masks and len(chosen) > 1:
-        raise UnsupportedError(f"torch node {b.hint!r}: a mask beside other indices, got {len(chosen)}, expected one")
+        raise UnsupportedError(f"torch node {b.hint!r}: a mask with other indices, got {len(chosen)}, expected one")
     return masks[0] if masks else None

@@ -96,8 +96,8 @@ def lu_unpack(
     permutation, lower, upper = (_zeros(b, i) for i in range(3))
     if unpack_pivots:
         order = b.add("pivoted_rows", pivots, rows=rows)
-        place = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
-        is_there = b.add("equal", place, b.reshape(order, (*b.shape(order)[:-1], 1, rows)))
+        position = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
+        is_there = b.add("equal", position, b.reshape(order, (*b.shape(order)[:-1], 1, rows)))
         permutation = b.cast(is_there, b.result[0].dtype)
     if unpack_data:
         steps = b.shape(pivots)[-1]
@@ -141,8 +141,8 @@ def _rows_of(b: AtenBuilder, x: Tensor, order: Tensor) -> Tensor:
     *batch, rows, columns = b.shape(x)
     *others, _ = b.shape(order)
     shape = (*broadcast(b.hint, batch, others), rows, columns)
-    place = b.expand(b.reshape(order, (*others, rows, 1)), shape)
-    return b.add("gather_elements", b.expand(x, shape), place, axis=len(shape) - 2)
+    position = b.expand(b.reshape(order, (*others, rows, 1)), shape)
+    return b.add("gather_elements", b.expand(x, shape), position, axis=len(shape) - 2)
 
 
 @aten("_linalg_solve_ex.default")
@@ -175,8 +175,8 @@ def slogdet(b: AtenBuilder, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     size, dtype, axis = b.shape(x)[-1], b.dtype(x), b.rank(x) - 2
     lu, pivots, _ = b.add("lu_factor", x)
     on_diagonal = b.cast(identity(b, size, size, i32), boolean)
-    kept = b.add("where", on_diagonal, lu, b.scalar(0, dtype))
-    diagonal = b.add("reduce_sum", kept, axes=(axis + 1,), keepdims=False)
+    masked = b.add("where", on_diagonal, lu, b.scalar(0, dtype))
+    diagonal = b.add("reduce_sum", masked, axes=(axis + 1,), keepdims=False)
     moves = b.add("not_equal", pivots, b.add("iota", length=size, start=1, step=1, dtype=i32))
     sign = b.add("where", moves, b.scalar(-1, dtype), b.scalar(1, dtype))
     sign = b.add("reduce_prod", b.add("mul", sign, b.add("sign", diagonal)), axes=(axis,), keepdims=False)
@@ -284,8 +284,8 @@ def pinv(
     sizes = b.add("abs", values)
     largest = b.add("reduce_max", sizes, axes=(axis,), keepdims=True)
     is_kept = b.add("greater", sizes, _least(b, largest, shape, atol, rtol))
-    kept = b.add("where", is_kept, b.add("reciprocal", values), b.scalar(0, dtype))
-    scaled = b.add("mul", right, b.reshape(kept, (*b.shape(kept)[:-1], 1, b.shape(kept)[-1])))
+    inverses = b.add("where", is_kept, b.add("reciprocal", values), b.scalar(0, dtype))
+    scaled = b.add("mul", right, b.reshape(inverses, (*b.shape(inverses)[:-1], 1, b.shape(inverses)[-1])))
     return b.add("matmul", scaled, _transposed(b, left))
 
 

@@ -12,7 +12,8 @@ from torch.fx import GraphModule
 from ingot.errors import UnsupportedError
 
 A = torch.ops.aten
-# What a function of one score may call, beside ops that are element by element: they give the same of scores of rank 4.
+# What a function of one score may call, in addition to ops that are element by element: they give the same of scores of
+# rank 4.
 _OF_ONE = {A.index.Tensor, A.new_ones.default, A.new_zeros.default, A.new_full.default, A.full.default,
            A.scalar_tensor.default, A.zeros.default, A.ones.default, A.clone.default, A.detach.default,
            A._to_copy.default, A.to.dtype, A.alias.default, A.lift_fresh_copy.default}  # fmt: skip
@@ -30,12 +31,12 @@ def flex_attention(
     groups = query.size(1) // key.size(1)
     key, value = (_repeated(t, query.size(0), groups) for t in (key, value))
     scores = (query @ key.transpose(-2, -1)) * scale
-    places = []
+    positions = []
     for axis, size in enumerate(scores.shape):
         shape = [size if i == axis else 1 for i in range(4)]
-        places.append(torch.arange(size, dtype=torch.int32).view(shape))
-    scores = _of_all(score_mod)(scores, *places, *score_tensors)
-    allowed = _of_all(block_mask[-1])(*places, *mask_tensors)
+        positions.append(torch.arange(size, dtype=torch.int32).view(shape))
+    scores = _of_all(score_mod)(scores, *positions, *score_tensors)
+    allowed = _of_all(block_mask[-1])(*positions, *mask_tensors)
     scores = torch.where(allowed, scores, -math.inf)
     most, sums = scores.amax(-1), scores.logsumexp(-1)
     return A._safe_softmax.default(scores, -1).to(value.dtype) @ value, sums / math.log(2), most / math.log(2)

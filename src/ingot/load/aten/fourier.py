@@ -43,8 +43,8 @@ def fft_c2c(b: AtenBuilder, x: Complex, dim: Sequence[int], normalization: int, 
 def fft_r2c(b: AtenBuilder, x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Complex:
     """The last axis holds real numbers, whose spectrum is determined by its first half."""
     axis, power = b.axis(x, dim[-1]), _SCALES[normalization]
-    made = _spectrum(b, x, axis, onesided)
-    whole = Complex(*_scaled(b, made, b.shape(x)[axis], power))
+    computed = _spectrum(b, x, axis, onesided)
+    whole = Complex(*_scaled(b, computed, b.shape(x)[axis], power))
     return fft_c2c(b, whole, dim[:-1], normalization, True)
 
 
@@ -54,8 +54,8 @@ def fft_c2r(b: AtenBuilder, x: Complex, dim: Sequence[int], normalization: int, 
     axis = b.axis(x.real, dim[-1])
     read = floordiv(last_dim_size, 2) + 1
     parts = (b.slice(part, axis, 0, read) for part in (x.real, x.imaginary))
-    made = b.add("irfft", *parts, axis=axis, length=last_dim_size)
-    return _scaled(b, [made], last_dim_size, _SCALES[normalization] - 1.0)[0]
+    computed = b.add("irfft", *parts, axis=axis, length=last_dim_size)
+    return _scaled(b, [computed], last_dim_size, _SCALES[normalization] - 1.0)[0]
 
 
 @aten("stft.default", is_complex=True)
@@ -69,16 +69,16 @@ def stft(
         raise UnsupportedError(f"torch node {b.hint!r}: stft of complex numbers or aligned to the window")
     *lead, bins, frames = b.result.shape if b.makes_complex else b.result.shape[:-1]
     width = win_length or n_fft
-    places = frame_positions(b.builder_for(frames), frames, n_fft, hop_length or n_fft // 4)
-    rows = b.add("gather", x, b.table(places), axis=len(lead))
+    positions = frame_positions(b.builder_for(frames), frames, n_fft, hop_length or n_fft // 4)
+    rows = b.add("gather", x, b.table(positions), axis=len(lead))
     if window is None and width != n_fft:
         window = b.expand(b.scalar(1, b.dtype(x)), (width,))
     if window is not None:
         rows = b.add("mul", rows, _centered(b, window, n_fft))
     axis = len(lead) + 1
-    made = _spectrum(b, rows, axis, bins != n_fft)
+    computed = _spectrum(b, rows, axis, bins != n_fft)
     order = (*range(len(lead)), len(lead) + 1, len(lead))
-    return Complex(*(b.permute(part, order) for part in _scaled(b, made, n_fft, 0.5 if normalized else 0.0)))
+    return Complex(*(b.permute(part, order) for part in _scaled(b, computed, n_fft, 0.5 if normalized else 0.0)))
 
 
 @aten("stft.default")

@@ -24,7 +24,7 @@ def fractional_max_pool(
     sizes = [b.static(size, "a pooled axis") for size in shape[-axes:]]
     batch, channels = b.shape(samples)[:2]
     kernel, counts = per_axis(kernel_size, axes), per_axis(output_size, axes)
-    place = b.scalar(0, i64)
+    position = b.scalar(0, i64)
     for axis, (size, window, count) in enumerate(zip(sizes, kernel, counts, strict=True)):
         column = axes - 1 - axis if axes == 2 else axis
         start = _starts(b, b.slice(samples, 2, column, column + 1), size, window, count)
@@ -34,16 +34,16 @@ def fractional_max_pool(
         index = b.add(
             "add", b.reshape(start, (batch, channels, *own, *ones)), b.reshape(along, (1, 1, *ones, *inner))
         )  # fmt: skip
-        place = b.add("add", b.add("mul", place, b.scalar(size, i64)), index)
+        position = b.add("add", b.add("mul", position, b.scalar(size, i64)), index)
     whole, within, all_windows = math.prod(sizes), math.prod(kernel), math.prod(counts)
-    place = b.reshape(
-        b.expand(place, (batch, channels, *counts, *kernel)), (batch, channels, all_windows, within)
+    position = b.reshape(
+        b.expand(position, (batch, channels, *counts, *kernel)), (batch, channels, all_windows, within)
     )  # fmt: skip
     flat = b.reshape(x, (batch, channels, whole))
-    found = b.add("gather_elements", flat, b.reshape(place, (batch, channels, all_windows * within)), axis=2)
+    found = b.add("gather_elements", flat, b.reshape(position, (batch, channels, all_windows * within)), axis=2)
     found = b.reshape(found, (batch, channels, all_windows, within))
     chosen = b.add("argmax", found, axis=3, keepdims=True)
-    results = (b.add("gather_elements", each, chosen, axis=3) for each in (found, place))
+    results = (b.add("gather_elements", each, chosen, axis=3) for each in (found, position))
     values, indices = (b.reshape(each, (*shape[:-axes], *counts)) for each in results)
     return values, indices
 
@@ -53,9 +53,9 @@ def _starts(b: AtenBuilder, sample: Tensor, size: int, window: int, count: int) 
     dtype, (batch, channels, _) = b.dtype(sample), b.shape(sample)
     if count == 1:
         return b.expand(b.scalar(size - window, i64), (batch, channels, 1))
-    place = b.cast(b.add("iota", length=count - 1, start=0, step=1, dtype=i64), dtype)
+    position = b.cast(b.add("iota", length=count - 1, start=0, step=1, dtype=i64), dtype)
     share = b.add("div", b.scalar(size - window, dtype), b.scalar(count - 1, dtype))
-    moved = b.cast(b.add("mul", b.add("add", place, sample), share), i64)
+    moved = b.cast(b.add("mul", b.add("add", position, sample), share), i64)
     first = b.add("sub", moved, b.cast(b.add("mul", sample, share), i64))
     last = b.expand(b.scalar(size - window, i64), (batch, channels, 1))
     return b.add("concat", first, last, axis=2)

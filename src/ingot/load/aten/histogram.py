@@ -81,11 +81,11 @@ def _edges(b: AtenBuilder, points: Tensor, bins: Sequence[int], range: Sequence[
         low = b.add("where", is_one, b.add("sub", low, half), low)
         high = b.add("where", is_one, b.add("add", high, half), high)
         step = b.add("div", b.add("sub", high, low), b.scalar(count, dtype))
-        place = b.add("iota", length=count + 1, start=0, step=1, dtype=i64)
-        from_low = b.add("add", low, b.add("mul", step, b.cast(place, dtype)))
-        behind = b.cast(b.add("sub", b.scalar(count, i64), place), dtype)
+        position = b.add("iota", length=count + 1, start=0, step=1, dtype=i64)
+        from_low = b.add("add", low, b.add("mul", step, b.cast(position, dtype)))
+        behind = b.cast(b.add("sub", b.scalar(count, i64), position), dtype)
         from_high = b.add("sub", high, b.add("mul", step, behind))
-        is_near = b.add("less", place, b.scalar((count + 1) // 2, i64))
+        is_near = b.add("less", position, b.scalar((count + 1) // 2, i64))
         edges.append(b.add("where", is_near, from_low, from_high))
     return edges
 
@@ -101,7 +101,7 @@ def _counted(
     dtype, (number, _) = b.dtype(points), b.shape(points)
     sizes = [b.static(b.shape(edge)[0], "the number of edges") - 1 for edge in edges]
     total = element_count(sizes)
-    place = b.expand(b.scalar(0, i64), (number,))
+    position = b.expand(b.scalar(0, i64), (number,))
     inside = None
     for axis, (edge, size) in enumerate(zip(edges, sizes, strict=True)):
         x = _column(b, points, axis)
@@ -112,14 +112,14 @@ def _counted(
         else:
             found = b.add("sub", sorted_positions(b, edge, x, right=True), b.scalar(1, i64))
         found = b.add("minimum", found, b.scalar(size - 1, i64))
-        place = b.add("add", b.add("mul", place, b.scalar(size, i64)), found)
+        position = b.add("add", b.add("mul", position, b.scalar(size, i64)), found)
         is_in = b.add("logical_and", b.add("greater_equal", x, low), b.add("less_equal", x, high))
         inside = is_in if inside is None else b.add("logical_and", inside, is_in)
     assert inside is not None
-    place = b.add("where", inside, place, b.scalar(total, i64))
+    position = b.add("where", inside, position, b.scalar(total, i64))
     one = b.scalar(1, dtype) if weight is None else b.cast(b.reshape(weight, (number,)), dtype)
     counts = b.expand(b.scalar(0, dtype), (total + 1,))
-    counts = b.add("scatter_elements", counts, place, b.expand(one, (number,)), axis=0, reduction="add")
+    counts = b.add("scatter_elements", counts, position, b.expand(one, (number,)), axis=0, reduction="add")
     counts = b.reshape(b.slice(counts, 0, 0, total), sizes)
     return _density(b, counts, edges, sizes) if density else counts
 

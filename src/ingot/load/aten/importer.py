@@ -125,9 +125,9 @@ class Importer:
 
     def inner(self) -> Importer:
         """Return an importer for a subgraph of this graph."""
-        made = Importer(self.symbols)
-        made.drops, made.builder.moving, made.builder.trains = self.drops, self.builder.moving, self.builder.trains
-        return made
+        built = Importer(self.symbols)
+        built.drops, built.builder.moving, built.builder.trains = self.drops, self.builder.moving, self.builder.trains
+        return built
 
     def report(self) -> None:
         """Raise UnsupportedError with all calls that could not be translated."""
@@ -304,7 +304,7 @@ class Importer:
             return result
         except UnsupportedError as error:
             return self._refuse(str(error), produced)
-        except GuardOnDataDependentSymNode:  # what stands in for a number that is refused was looked at
+        except GuardOnDataDependentSymNode:  # the substitute of a refused number was read
             return self._refuse(f"torch node {name!r}: a number that depends on data, expected a constant", produced)
         except (TypeError, ValueError) as error:
             if not any(isinstance(leaf, NumberOfData) for leaf in tree_leaves((args, kwargs))):
@@ -370,7 +370,13 @@ def computed(result: Any) -> Any:
     return result() if callable(result) else result
 
 
-IGNORED = {"layout", "device", "pin_memory", "memory_format", "requires_grad"}  # say where, not what
+IGNORED = {
+    "layout",
+    "device",
+    "pin_memory",
+    "memory_format",
+    "requires_grad",
+}  # they select the storage, not the values
 
 
 def _decomposition(target: Any) -> Callable[..., Any] | None:
@@ -400,14 +406,14 @@ def _has_complex(tree: Any) -> bool:
 
 
 class _Calls(TorchDispatchMode):
-    """Translates each op call made while it is active; `names` maps a fake tensor to its value."""
+    """Translate each op call while it is active; `names` maps a fake tensor to its value."""
 
     def __init__(self, importer: Importer, names: dict[int, str], name: str):
         super().__init__()
         self.importer = importer
         self.names = names
         self.name = name
-        self.kept: list[Any] = []  # identities stay unique while the tensors live
+        self.alive: list[Any] = []  # identities stay unique while the tensors live
 
     def value(self, argument: Any) -> Any:
         """Return the value of a fake tensor, or the argument itself with sizes as dims."""
@@ -435,7 +441,7 @@ class _Calls(TorchDispatchMode):
             for part, value in zip(produced, result, strict=True):
                 self._bind(part, value)
         elif isinstance(produced, torch.Tensor):
-            self.kept.append(produced)
+            self.alive.append(produced)
             self.names[id(produced)] = result
 
 

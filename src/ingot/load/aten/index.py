@@ -85,7 +85,7 @@ def index(b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
     if axis is not None:
         mask = chosen[axis]
         found = positions(b, as_bool(b, mask), b.result.shape[axis])
-        if not b.rank(mask):  # of one element: an axis of its own is kept, or not
+        if not b.rank(mask):  # of one element: an axis of its own remains, or not
             return b.add("gather", b.reshape(x, (*b.shape(x)[:axis], 1, *b.shape(x)[axis:])), found[0], axis=axis)
         chosen = {axis + i: each for i, each in enumerate(found)}
     axes = list(chosen)

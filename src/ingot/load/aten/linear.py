@@ -110,8 +110,8 @@ def pdist(b: AtenBuilder, x: Tensor, p: float = 2) -> Tensor:
     """Compute the p-norm of each row minus each later row."""
     rows = b.static(b.shape(x)[0], "the number of rows")
     left, right = (b.constant(side) for side in np.triu_indices(rows, 1))
-    apart = b.add("sub", b.add("gather", x, left, axis=0), b.add("gather", x, right, axis=0))
-    return linalg_vector_norm(b, apart, p, 1)
+    distance = b.add("sub", b.add("gather", x, left, axis=0), b.add("gather", x, right, axis=0))
+    return linalg_vector_norm(b, distance, p, 1)
 
 
 @aten("addbmm.default")
@@ -135,8 +135,8 @@ def det(b: AtenBuilder, x: Tensor) -> tuple[Tensor, None, None]:
 def grouped_mm(b: AtenBuilder, x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     """Multiply groups of rows that end at `ends`, each by its own matrix [k, n]; rows in no group give zeros."""
     rows, experts = b.shape(x)[0], b.shape(weights)[0]
-    place = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
-    is_behind = b.add("greater_equal", place, b.cast(ends, i64))
+    position = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
+    is_behind = b.add("greater_equal", position, b.cast(ends, i64))
     group = b.add("reduce_sum", b.cast(is_behind, i64), axes=(1,), keepdims=True)
     chosen = b.add("minimum", group, b.scalar(experts - 1, i64))
     product = b.add("expert_matmul", b.reshape(x, (rows, 1, b.shape(x)[1])), chosen, b.permute(weights, (0, 2, 1)))

@@ -43,8 +43,8 @@ def _losses(
     counts = b.add("not_equal", target, b.scalar(ignored, b.dtype(target)))
     zero = b.scalar(0, dtype)
     label = b.add("where", counts, target, b.scalar(0, b.dtype(target)))
-    taken = b.add("gather_elements", b.add("log_softmax", logits, axis=1), b.reshape(label, (rows, 1)), axis=1)
+    gathered = b.add("gather_elements", b.add("log_softmax", logits, axis=1), b.reshape(label, (rows, 1)), axis=1)
     share = b.scalar(1, dtype) if class_weight is None else b.add("gather", b.cast(class_weight, dtype), label, axis=0)
     share = b.add("where", counts, share, zero)
-    loss = b.add("where", counts, b.add("neg", b.reshape(taken, (rows,))), zero)
+    loss = b.add("where", counts, b.add("neg", b.reshape(gathered, (rows,))), zero)
     return b.add("mul", loss, share), share

@@ -160,8 +160,8 @@ def native_batch_norm_and_moved(
 
     def moved(running: Tensor, found: Tensor) -> Tensor:
         dtype = b.dtype(running)
-        kept = b.add("mul", running, b.scalar(1 - momentum, dtype))
-        return b.add("add", kept, b.add("mul", b.cast(found, dtype), b.scalar(momentum, dtype)))
+        decayed = b.add("mul", running, b.scalar(1 - momentum, dtype))
+        return b.add("add", decayed, b.add("mul", b.cast(found, dtype), b.scalar(momentum, dtype)))
 
     return (
         y, own_mean, scale, lambda: moved(mean, own_mean()), lambda: moved(variance, var(b, x, list(axes), 1))

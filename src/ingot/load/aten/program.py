@@ -193,7 +193,7 @@ def load_exported(
     Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers are
     states. An input that the program mutates stays unchanged; its new value is an additional last output,
     `<input>_mutated`. `symbol_names` renames the program's symbols; others have the names of their `torch.export.Dim`.
-    drops: whether the dropout of a call is kept; None for never. moving: see `AtenBuilder`. Raises UnsupportedError
+    drops: whether the dropout of a call stays; None for never. moving: see `AtenBuilder`. Raises UnsupportedError
     like `load_module`.
     """
     symbol_names = declared_dims(program) | (symbol_names or {})

@@ -54,12 +54,12 @@ def dequantize_per_tensor(
     quant_max: Number | Tensor, dtype: torch.dtype, out_dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
     """Dequantize by the plain op, which kernels support, if the zero point is an integer of the quantized dtype."""
-    codes, made = b.dtype(x), f32 if out_dtype is None else from_torch(out_dtype)
-    if isinstance(scale, float) and isinstance(zero_point, int) and codes.holds(zero_point) and codes.bits <= 16:
-        point = b.scalar(zero_point, codes)
-        return b.cast(b.add("dequantize", x, b.scalar(scale, f32), point, axis=0, block=0, dtype=f32), made)
+    storage, computed = b.dtype(x), f32 if out_dtype is None else from_torch(out_dtype)
+    if isinstance(scale, float) and isinstance(zero_point, int) and storage.holds(zero_point) and storage.bits <= 16:
+        point = b.scalar(zero_point, storage)
+        return b.cast(b.add("dequantize", x, b.scalar(scale, f32), point, axis=0, block=0, dtype=f32), computed)
     numbers = b.add("sub", b.cast(x, f32), _single(b, zero_point))
-    return b.cast(b.add("mul", numbers, _single(b, scale)), made)
+    return b.cast(b.add("mul", numbers, _single(b, scale)), computed)
 
 
 @aten(f"{NAMESPACE}.dequantize_per_channel.default")
@@ -70,8 +70,8 @@ def dequantize_per_channel(
     numbers = b.cast(x, f32)
     if zero_points is not None:
         numbers = b.add("sub", numbers, b.cast(_along(b, x, zero_points, axis), f32))
-    made = b.add("mul", numbers, b.cast(_along(b, x, scales, axis), f32))
-    return b.cast(made, f32 if out_dtype is None else from_torch(out_dtype))
+    computed = b.add("mul", numbers, b.cast(_along(b, x, scales, axis), f32))
+    return b.cast(computed, f32 if out_dtype is None else from_torch(out_dtype))
 
 
 @aten(f"{NAMESPACE}.choose_qparams.tensor", f"{NAMESPACE}.choose_qparams_symmetric.tensor")
@@ -104,8 +104,8 @@ def _qweight(
     b: AtenBuilder, x: Tensor, inverse: Tensor, zero: Tensor, low: Number | Tensor, high: Number | Tensor, dtype: DType
 ) -> Tensor:
     steps = b.add("add", b.add("round", b.add("mul", b.cast(x, f32), inverse)), zero)
-    held = b.add("minimum", b.add("maximum", steps, _single(b, low)), _single(b, high))
-    return b.cast(b.cast(held, i64), dtype)
+    stored = b.add("minimum", b.add("maximum", steps, _single(b, low)), _single(b, high))
+    return b.cast(b.cast(stored, i64), dtype)
 
 
 def _single(b: AtenBuilder, x: Number | Tensor) -> Tensor:

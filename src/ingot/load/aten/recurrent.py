@@ -45,17 +45,17 @@ def recurrent(
     by_time = (1, 0, 2) if batch_first else (0, 1, 2)
     lasts: list[list[Tensor]] = []
     for layer in range(num_layers):
-        x, made = b.cast(x, wide), []
+        x, result = b.cast(x, wide), []
         for direction in range(directions):
-            place = layer * directions + direction
-            own = [b.cast(p, wide) for p in params[place * each : (place + 1) * each]]
+            position = layer * directions + direction
+            own = [b.cast(p, wide) for p in params[position * each : (position + 1) * each]]
             projection = own.pop() if each > (4 if has_biases else 2) else None
             weights = [_ordered(b, w, cell) for w in own]
-            states = [b.cast(_one(b, before, place), wide) for before in befores]
+            states = [b.cast(_one(b, before, position), wide) for before in befores]
             y, *last = _direction(b, cell, x, weights, states, by_time, direction == 1, projection)
-            made.append(y)
+            result.append(y)
             lasts.append([b.reshape(state, (1, *b.shape(state))) for state in last])
-        x = made[0] if directions == 1 else b.add("concat", *made, axis=2)
+        x = result[0] if directions == 1 else b.add("concat", *result, axis=2)
         x = drop(b, x, dropout, train) if layer < num_layers - 1 else x
     stacked = (b.add("concat", *parts, axis=0) for parts in zip(*lasts, strict=True))
     return b.cast(x, dtype), *(b.cast(state, dtype) for state in stacked)
@@ -69,8 +69,8 @@ def _ordered(b: AtenBuilder, w: Tensor, cell: _Cell) -> Tensor:
     return b.add("concat", *(b.slice(w, 0, gate * hidden, (gate + 1) * hidden) for gate in cell.gates), axis=0)
 
 
-def _one(b: AtenBuilder, x: Tensor, place: int) -> Tensor:
-    return b.reshape(b.slice(x, 0, place, place + 1), b.shape(x)[1:])
+def _one(b: AtenBuilder, x: Tensor, position: int) -> Tensor:
+    return b.reshape(b.slice(x, 0, position, position + 1), b.shape(x)[1:])
 
 
 def _direction(

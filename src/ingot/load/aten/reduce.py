@@ -289,10 +289,10 @@ def cummax(b: AtenBuilder, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     if b.dtype(x).kind == "f":
         is_best = b.add("logical_or", is_best, b.add("isnan", x))
     ahead = (1,) * (b.rank(x) - 1 - axis)
-    place = b.reshape(b.add("iota", length=b.shape(x)[axis], start=0, step=1, dtype=i64), (b.shape(x)[axis], *ahead))
-    place = b.add("where", is_best, place, b.scalar(0, i64))
-    place = _running(b, place, axis, lambda before, after: b.add("maximum", before, after))
-    return b.add("gather_elements", x, place, axis=axis), place
+    location = b.reshape(b.add("iota", length=b.shape(x)[axis], start=0, step=1, dtype=i64), (b.shape(x)[axis], *ahead))
+    location = b.add("where", is_best, location, b.scalar(0, i64))
+    location = _running(b, location, axis, lambda before, after: b.add("maximum", before, after))
+    return b.add("gather_elements", x, location, axis=axis), location
 
 
 @aten("logcumsumexp.default")
@@ -302,8 +302,8 @@ def logcumsumexp(b: AtenBuilder, x: Tensor, dim: int) -> Tensor:
     def join(before: Tensor, after: Tensor) -> Tensor:
         """Return the logarithm of the sum of two exponentials; the larger operand where that is infinite."""
         large = b.add("maximum", before, after)
-        apart = b.add("where", b.add("isinf", large), zero, b.add("abs", b.add("sub", before, after)))
-        more = b.add("log1p", b.add("exp", b.add("neg", apart)))
+        distance = b.add("where", b.add("isinf", large), zero, b.add("abs", b.add("sub", before, after)))
+        more = b.add("log1p", b.add("exp", b.add("neg", distance)))
         return b.add("add", large, more)
 
     return _running(b, x, b.axis(x, dim), join) if b.rank(x) else x
@@ -338,13 +338,13 @@ def argsort(b: AtenBuilder, x: Tensor, dim: int = -1, descending: bool = False) 
     return sort(b, x, dim, descending)[1]
 
 
-def _chosen(b: AtenBuilder, x: Tensor, place: Tensor, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _chosen(b: AtenBuilder, x: Tensor, location: Tensor, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     """Gather the elements at an index along an axis; return both, without the axis unless `keepdim`."""
-    value = b.add("gather_elements", x, place, axis=axis)
+    value = b.add("gather_elements", x, location, axis=axis)
     if keepdim:
-        return value, place
-    shape = [size for i, size in enumerate(b.shape(place)) if i != axis]
-    return b.reshape(value, shape), b.reshape(place, shape)
+        return value, location
+    shape = [size for i, size in enumerate(b.shape(location)) if i != axis]
+    return b.reshape(value, shape), b.reshape(location, shape)
 
 
 @aten("kthvalue.default")
@@ -364,12 +364,12 @@ def median_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tu
     axis = b.axis(x, dim)
     k = (b.shape(x)[axis] + 1) // 2
     order = b.add("topk", x, k=k, axis=axis, largest=False)[1]
-    place = b.slice(order, axis, k - 1, k)
+    location = b.slice(order, axis, k - 1, k)
     if b.dtype(x).kind == "f":
         is_nan = b.cast(b.add("isnan", x), u8)
         has_nan = as_bool(b, b.add("reduce_max", is_nan, axes=(axis,), keepdims=True))
-        place = b.add("where", has_nan, b.add("argmax", is_nan, axis=axis, keepdims=True), place)
-    return _chosen(b, x, place, axis, keepdim)
+        location = b.add("where", has_nan, b.add("argmax", is_nan, axis=axis, keepdims=True), location)
+    return _chosen(b, x, location, axis, keepdim)
 
 
 @aten("nanmedian.dim")
@@ -382,8 +382,8 @@ def nanmedian_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) ->
     numbers = b.cast(b.add("logical_not", b.add("isnan", x)), i64)
     count = b.add("reduce_sum", numbers, axes=(axis,), keepdims=True)
     last = b.add("maximum", b.add("sub", count, b.scalar(1, i64)), b.scalar(0, i64))
-    place = b.add("gather_elements", order, b.add("floor_div", last, b.scalar(2, i64)), axis=axis)
-    return _chosen(b, x, place, axis, keepdim)
+    location = b.add("gather_elements", order, b.add("floor_div", last, b.scalar(2, i64)), axis=axis)
+    return _chosen(b, x, location, axis, keepdim)
 
 
 @aten("nanmedian.default")
@@ -408,11 +408,11 @@ def mode(b: AtenBuilder, x: Tensor, dim: int = -1, keepdim: bool = False) -> tup
     axis = b.axis(x, dim)
     size = b.shape(x)[axis]
     values, order = b.add("topk", x, k=size, axis=axis, largest=False)
-    place = b.reshape(b.add("iota", length=size, start=0, step=1, dtype=i64), (size, *[1] * (b.rank(x) - 1 - axis)))
+    location = b.reshape(b.add("iota", length=size, start=0, step=1, dtype=i64), (size, *[1] * (b.rank(x) - 1 - axis)))
     begins = b.add("not_equal", b.slice(values, axis, 1, size), b.slice(values, axis, 0, size - 1))
     first = b.expand(b.scalar(True, boolean), b.shape(b.slice(values, axis, 0, 1)))
     begins = b.add("concat", first, begins, axis=axis)
-    start = b.add("where", begins, place, b.scalar(0, i64))
+    start = b.add("where", begins, location, b.scalar(0, i64))
     start = _running(b, start, axis, lambda before, after: b.add("maximum", before, after))
-    longest = b.add("argmax", b.add("sub", place, start), axis=axis, keepdims=True)
+    longest = b.add("argmax", b.add("sub", location, start), axis=axis, keepdims=True)
     return _chosen(b, x, b.add("gather_elements", order, longest, axis=axis), axis, keepdim)

@@ -20,7 +20,7 @@ _MODES: dict[str, tuple[Callable[[Builder, Value], Value], int]] = {
 }
 
 
-def _apart(build: Builder, size: Known, out: Known) -> Value:
+def _spacing(build: Builder, size: Known, out: Known) -> Value:
     """Return the distance of adjacent results in the operand: f64."""
     return build.div(build.scalar(size, f64), build.scalar(out, f64))
 
@@ -31,15 +31,15 @@ def upsample_nearest(
     b: AtenBuilder, x: Tensor, output_size: Sequence[Known], *scales: float | None, **named: float | None
 ) -> Tensor:  # fmt: skip
     """An axis that repeats each element equally often is expanded, all such axes at once; other axes are gathered."""
-    places = 0.5 if "exact" in b.target else 0.0
+    positions = 0.5 if "exact" in b.target else 0.0
     factors: dict[int, int] = {}
     for axis, (size, out, scale) in reversed([*enumerate(_axes(b, x, scales, named), 2)]):  # single elements while few
         factor = floordiv(out, size) if size != 0 else 0
         if is_known(size, out) or not isinstance(factor, int) or factor * size != out:
             build = b.builder_for(size, out)
-            apart = build.scalar(scale, f64) if scale else _apart(build, size, out)
-            position = build.add(build.iota(length=out, start=0, step=1, dtype=f32), places)
-            indices = nearest(build, build.mul(position, build.cast(apart, dtype=f32)), size, "floor")
+            spacing = build.scalar(scale, f64) if scale else _spacing(build, size, out)
+            position = build.add(build.iota(length=out, start=0, step=1, dtype=f32), positions)
+            indices = nearest(build, build.mul(position, build.cast(spacing, dtype=f32)), size, "floor")
             read = repeats(indices, size) if isinstance(indices, np.ndarray) and isinstance(size, int) else None
             if read is None:
                 x, read = b.add("gather", x, b.table(indices), axis=axis), 1
@@ -75,13 +75,13 @@ def interpolate(
             continue
         build = b.builder_for(size, out)
         if align:
-            apart = _apart(build, size - 1, maximum(out - 1, 1))
+            spacing = _spacing(build, size - 1, maximum(out - 1, 1))
         else:
-            apart = build.scalar(scale, f64) if scale else _apart(build, size, out)
-        inverse = build.where(build.equal(apart, 0.0), 1.0, build.div(1.0, apart))
+            spacing = build.scalar(scale, f64) if scale else _spacing(build, size, out)
+        inverse = build.where(build.equal(spacing, 0.0), 1.0, build.div(1.0, spacing))
         each = Axis(size, out, build.scalar(out, f64), inverse)
         coordinates = (align_corners if align and not antialias else half_pixel)(build, each)
-        stretch = build.maximum(apart, 1.0) if antialias else None
+        stretch = build.maximum(spacing, 1.0) if antialias else None
         indices, weights = taps(
             build, coordinates, each, kernel, support, stretch=stretch, exclude_outside=antialias
         )  # fmt: skip
@@ -113,5 +113,5 @@ def _axes(
     """
     given = [*scales, *(named[name] for name in sorted(named))]  # scales_d, scales_h, scales_w
     sizes, wanted = b.shape(x)[2:], b.result.shape[2:]
-    apart = [1 / scale if scale else None for scale in given] + [None] * (len(sizes) - len(given))
-    return list(zip(sizes, wanted, apart, strict=True))
+    spacing = [1 / scale if scale else None for scale in given] + [None] * (len(sizes) - len(given))
+    return list(zip(sizes, wanted, spacing, strict=True))

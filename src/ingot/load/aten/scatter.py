@@ -38,9 +38,9 @@ def scatter_by_name(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: 
 @aten("put.default")
 def put(b: AtenBuilder, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """Replace elements at row-major positions, or add to them."""
-    flat, place, values = (b.reshape(t, (element_count(b.shape(t)),)) for t in (x, index, source))
-    made = b.add("scatter_elements", flat, place, values, axis=0, reduction="add" if accumulate else "none")
-    return b.reshape(made, b.shape(x))
+    flat, position, values = (b.reshape(t, (element_count(b.shape(t)),)) for t in (x, index, source))
+    computed = b.add("scatter_elements", flat, position, values, axis=0, reduction="add" if accumulate else "none")
+    return b.reshape(computed, b.shape(x))
 
 
 def _reduced(
@@ -73,9 +73,9 @@ def index_reduce(
 ) -> Tensor:
     shape, axis = b.shape(x), b.axis(x, dim)
     x, source = (b.reshape(t, b.shape(t) or (1,)) for t in (x, source))
-    place = _spread(b, index, b.shape(source), axis)
+    position = _spread(b, index, b.shape(source), axis)
     reduce = "sum" if reduce == "add" else reduce
-    return b.reshape(_reduced(b, x, axis, place, source, reduce, include_self), shape)
+    return b.reshape(_reduced(b, x, axis, position, source, reduce, include_self), shape)
 
 
 def _spread(b: AtenBuilder, index: Tensor, shape: Sequence[Known], axis: int) -> Tensor:
@@ -123,20 +123,20 @@ def index_put(
     axes, shape = list(chosen), b.shape(x)
     rest = [axis for axis in range(len(shape)) if axis not in chosen]
     order = [*axes, *rest]
-    joined, beside = element_count([shape[a] for a in axes]), tuple(shape[a] for a in rest)
-    place = joined_position(b, list(chosen.values()), [shape[a] for a in axes])
+    joined, outer = element_count([shape[a] for a in axes]), tuple(shape[a] for a in rest)
+    position = joined_position(b, list(chosen.values()), [shape[a] for a in axes])
     front = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
-    # Values stand as the result of indexing does: the index's axes where the indexed ones stood.
-    indexed = b.shape(place)
-    whole = (*beside[:front], *indexed, *beside[front:])
+    # Values have the layout of an indexing result: the axes of the index replace the indexed axes.
+    indexed = b.shape(position)
+    whole = (*outer[:front], *indexed, *outer[front:])
     values = b.expand(b.reshape(values, (*[1] * (len(whole) - b.rank(values)), *b.shape(values))), whole)
     first = range(front, front + len(indexed))
     values = b.permute(values, [*first, *(i for i in range(len(whole)) if i not in first)])
     count = element_count(indexed)
-    flat = b.reshape(b.permute(x, order), (joined, *beside))
-    place = b.expand(b.reshape(place, (count, *[1] * len(beside))), (count, *beside))
+    flat = b.reshape(b.permute(x, order), (joined, *outer))
+    position = b.expand(b.reshape(position, (count, *[1] * len(outer))), (count, *outer))
     reduction = "add" if accumulate else "none"
-    y = b.add("scatter_elements", flat, place, b.reshape(values, (count, *beside)), axis=0, reduction=reduction)
+    y = b.add("scatter_elements", flat, position, b.reshape(values, (count, *outer)), axis=0, reduction=reduction)
     y = b.reshape(y, tuple(shape[a] for a in order))
     return b.permute(y, [order.index(a) for a in range(len(shape))])
 
@@ -162,10 +162,10 @@ def _in_order(b: AtenBuilder, values: Tensor, mask: Tensor, axis: int) -> Tensor
     count = element_count(b.shape(mask))
     so_far = b.add("cumsum", b.cast(b.reshape(mask, (count,)), i64), axis=0)
     one, zero = b.scalar(1, i64), b.scalar(0, i64)
-    place = b.add("where", b.reshape(mask, (count,)), b.add("sub", so_far, one), zero)
+    position = b.add("where", b.reshape(mask, (count,)), b.add("sub", so_far, one), zero)
     shape = b.shape(values)
     spare = b.expand(b.scalar(0, b.dtype(values)), (*shape[:axis], 1, *shape[axis + 1 :]))  # where there is no value
-    return b.add("gather", b.add("concat", values, spare, axis=axis), b.reshape(place, b.shape(mask)), axis=axis)
+    return b.add("gather", b.add("concat", values, spare, axis=axis), b.reshape(position, b.shape(mask)), axis=axis)
 
 
 @aten("masked_scatter.default")
@@ -186,12 +186,12 @@ def histc(b: AtenBuilder, x: Tensor, bins: int = 100, min: float = 0, max: float
     flat, dtype = b.reshape(x, (element_count(b.shape(x)),)), b.dtype(x)
     low, high = b.scalar(float(min), dtype), b.scalar(float(max), dtype)
     scaled = b.add("mul", b.add("sub", flat, low), b.scalar(bins, dtype))
-    place = b.cast(b.add("div", scaled, b.scalar(float(max) - float(min), dtype)), i64)
-    place = b.add("minimum", place, b.scalar(bins - 1, i64))
+    position = b.cast(b.add("div", scaled, b.scalar(float(max) - float(min), dtype)), i64)
+    position = b.add("minimum", position, b.scalar(bins - 1, i64))
     inside = b.add("logical_and", b.add("greater_equal", flat, low), b.add("less_equal", flat, high))
-    place = b.add("where", inside, place, b.scalar(bins, i64))
+    position = b.add("where", inside, position, b.scalar(bins, i64))
     counts = b.expand(b.scalar(0, dtype), (bins + 1,))
-    return b.slice(_scattered(b, counts, 0, place, 1, "add"), 0, 0, bins)
+    return b.slice(_scattered(b, counts, 0, position, 1, "add"), 0, 0, bins)
 
 
 @aten("col2im.default")

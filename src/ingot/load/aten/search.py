@@ -51,8 +51,8 @@ def sorted_positions(b: AtenBuilder, rows: Tensor, numbers: Tensor, right: bool)
     one, last = b.scalar(1, i64), b.scalar(size, i64)
     for bit in reversed(range(size.bit_length())):
         ahead = b.add("add", found, b.scalar(1 << bit, i64))
-        place = b.add("sub", b.add("minimum", ahead, last), one)
-        passed = b.add("logical_not", b.add(reaches, b.add("gather_elements", rows, place, axis=axis), numbers))
+        location = b.add("sub", b.add("minimum", ahead, last), one)
+        passed = b.add("logical_not", b.add(reaches, b.add("gather_elements", rows, location, axis=axis), numbers))
         passed = b.add("logical_and", passed, b.add("less_equal", ahead, last))
         found = b.add("where", passed, ahead, found)
     return found
@@ -68,5 +68,5 @@ def repeat_interleave(b: AtenBuilder, repeats: Tensor, output_size: Known | None
     ends = b.add("cumsum", b.cast(repeats, i64), axis=0)
     if b.is_of_data(count):
         measured(b, b.slice(ends, 0, size - 1, size), count)
-    place = b.add("iota", length=count, start=0, step=1, dtype=i64)
-    return b.cast(sorted_positions(b, ends, place, right=True), dtype)
+    location = b.add("iota", length=count, start=0, step=1, dtype=i64)
+    return b.cast(sorted_positions(b, ends, location, right=True), dtype)

@@ -189,8 +189,8 @@ def diagonal(b: AtenBuilder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: in
 @aten("cat.default", "concat.default", "concatenate.default")
 def cat(b: AtenBuilder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """torch allows an empty vector in any concatenation."""
-    kept = [b.cast(x, b.result.dtype) for x in tensors if b.shape(x) != (0,) or len(b.result.shape) == 1]
-    return kept[0] if len(kept) == 1 else b.add("concat", *kept, axis=b.axis(kept[0], dim))
+    remaining = [b.cast(x, b.result.dtype) for x in tensors if b.shape(x) != (0,) or len(b.result.shape) == 1]
+    return remaining[0] if len(remaining) == 1 else b.add("concat", *remaining, axis=b.axis(remaining[0], dim))
 
 
 @aten("stack.default")
@@ -282,8 +282,8 @@ def _interleaved(b: AtenBuilder, x: Tensor, part: Tensor, axis: int, first: Know
     before, behind = shape[:axis], shape[axis + 1 :]
     groups = b.reshape(b.slice(padded, axis, first, first + count * step), (*before, count, step, *behind))
     rest = b.slice(groups, axis + 1, 1, step)
-    made = b.add("concat", b.reshape(part, (*before, count, 1, *behind)), rest, axis=axis + 1)
-    whole = b.reshape(made, (*before, count * step, *behind))
+    output = b.add("concat", b.reshape(part, (*before, count, 1, *behind)), rest, axis=axis + 1)
+    whole = b.reshape(output, (*before, count * step, *behind))
     return b.slice(whole, axis, 0, minimum(count * step, shape[axis] - first))
 
 
@@ -412,12 +412,12 @@ def arange_start(b: AtenBuilder, start: Number, end: Number, **_: Any) -> Tensor
 def arange_step(b: AtenBuilder, start: Number, end: Number, step: Number = 1, **_: Any) -> Tensor:
     """The result's size is known, so `end` is not needed; a symbolic start is added as data."""
     dtype = b.result.dtype
-    made = f32 if dtype.kind == "f" else i64
-    kind = float if made is f32 else int
+    wide = f32 if dtype.kind == "f" else i64
+    kind = float if wide is f32 else int
     (length,) = b.result.shape
     if isinstance(start, (int, float)):
-        return b.cast(b.add("iota", length=length, start=kind(start), step=kind(step), dtype=made), dtype)  # type: ignore[arg-type]
-    ramp = b.cast(b.add("iota", length=length, start=kind(0), step=kind(step), dtype=made), dtype)  # type: ignore[arg-type]
+        return b.cast(b.add("iota", length=length, start=kind(start), step=kind(step), dtype=wide), dtype)  # type: ignore[arg-type]
+    ramp = b.cast(b.add("iota", length=length, start=kind(0), step=kind(step), dtype=wide), dtype)  # type: ignore[arg-type]
     return b.add("add", ramp, b.scalar(start, dtype))
 
 
@@ -439,7 +439,7 @@ def as_strided(
     b: AtenBuilder, x: Tensor, size: Sequence[Known], stride: Sequence[Known], storage_offset: Known | None = None
 ) -> Tensor:
     """Gather strided elements of the memory of x."""
-    return b.add("gather", _memory(b, x), b.constant(_places(b, size, stride, storage_offset)), axis=0)
+    return b.add("gather", _memory(b, x), b.constant(_offsets(b, size, stride, storage_offset)), axis=0)
 
 
 @aten("as_strided_scatter.default")
@@ -448,10 +448,10 @@ def as_strided_scatter(
     storage_offset: Known | None = None,
 ) -> Tensor:  # fmt: skip
     """Replace strided elements of the memory of x."""
-    places = _places(b, size, stride, storage_offset).reshape(-1)
-    updates = b.reshape(b.cast(source, b.dtype(x)), places.shape)
-    made = b.add("scatter_elements", _memory(b, x), b.constant(places), updates, axis=0, reduction="none")
-    return b.reshape(made, b.shape(x))
+    locations = _offsets(b, size, stride, storage_offset).reshape(-1)
+    updates = b.reshape(b.cast(source, b.dtype(x)), locations.shape)
+    output = b.add("scatter_elements", _memory(b, x), b.constant(locations), updates, axis=0, reduction="none")
+    return b.reshape(output, b.shape(x))
 
 
 @aten("resize.default")
@@ -476,13 +476,13 @@ def _memory(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.reshape(x, (element_count(b.shape(x)),))
 
 
-def _places(b: AtenBuilder, size: Sequence[Known], stride: Sequence[Known], offset: Known | None) -> np.ndarray:
+def _offsets(b: AtenBuilder, size: Sequence[Known], stride: Sequence[Known], offset: Known | None) -> np.ndarray:
     """Return the memory positions of strided elements, i64 of a shape."""
-    place = np.array(b.static(offset or 0, "an offset"), np.int64)
+    location = np.array(b.static(offset or 0, "an offset"), np.int64)
     for length, step in zip(size, stride, strict=True):
         count, each = b.static(length, "a size"), b.static(step, "a stride")
-        place = place[..., None] + np.arange(count) * each
-    return place
+        location = location[..., None] + np.arange(count) * each
+    return location
 
 
 @aten("diagonal_scatter.default")
@@ -491,8 +491,10 @@ def diagonal_scatter(
 ) -> Tensor:
     """Replace the elements of a diagonal of x."""
     sizes = [b.static(size, "a size") for size in b.shape(x)]
-    places = np.arange(int(np.prod(sizes))).reshape(sizes).diagonal(offset, dim1, dim2)
+    locations = np.arange(int(np.prod(sizes))).reshape(sizes).diagonal(offset, dim1, dim2)
     flat = b.reshape(x, (int(np.prod(sizes)),))
-    updates = b.reshape(b.expand(b.cast(source, b.dtype(x)), places.shape), (places.size,))
-    made = b.add("scatter_elements", flat, b.constant(places.reshape(-1).copy()), updates, axis=0, reduction="none")
-    return b.reshape(made, sizes)
+    updates = b.reshape(b.expand(b.cast(source, b.dtype(x)), locations.shape), (locations.size,))
+    output = b.add(
+        "scatter_elements", flat, b.constant(locations.reshape(-1).copy()), updates, axis=0, reduction="none"
+    )
+    return b.reshape(output, sizes)

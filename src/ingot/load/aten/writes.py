@@ -37,8 +37,8 @@ def without_writes(module: GraphModule) -> Graph | None:
         return None
     if any(is_batchedtensor(leaf) for node in module.graph.nodes for leaf in _tensors(node)):
         return None
-    twin, current = Graph(), dict[Node, Node]()  # of each node: what holds its value by now
-    sharing: dict[int, list[Node]] = {}  # by memory: the nodes whose values lie in it
+    twin, current = Graph(), dict[Node, Node]()  # node -> the node with its present value
+    sharing: dict[int, list[Node]] = {}  # by memory: the nodes with values in it
     for node in module.graph.nodes:
         copy = twin.node_copy(node, current.__getitem__)
         copy.name = node.name  # also where it is a word of Python, as `input` is
@@ -50,9 +50,9 @@ def without_writes(module: GraphModule) -> Graph | None:
             if like is None or not _is_alone(node, views):
                 return None
             copy.target = like
-            kept = twin.call_function(_TO, (copy, node.meta["val"].dtype))  # of a comparison, or of wider operands
-            kept.meta = dict(copy.meta)
-            current |= dict.fromkeys(views, kept)
+            remaining = twin.call_function(_TO, (copy, node.meta["val"].dtype))  # of a comparison, or of wider operands
+            remaining.meta = dict(copy.meta)
+            current |= dict.fromkeys(views, remaining)
     return twin
 
 
@@ -80,14 +80,14 @@ def _like(target: Any) -> Any:
 
 def _is_alone(node: Node, views: list[Node]) -> bool:
     """Return whether all views of the memory that a call writes are computed, and cover the same elements."""
-    made = node.meta["val"]
+    output = node.meta["val"]
     if node not in views:
         return False
-    form = made.dtype, made.shape, made.stride(), made.storage_offset()
+    form = output.dtype, output.shape, output.stride(), output.storage_offset()
     for view in views:
-        held = view.meta["val"]
-        if view.op != "call_function" or view.target is _DROPOUT or not isinstance(held, torch.Tensor):
+        stored = view.meta["val"]
+        if view.op != "call_function" or view.target is _DROPOUT or not isinstance(stored, torch.Tensor):
             return False
-        if (held.dtype, held.shape, held.stride(), held.storage_offset()) != form:
+        if (stored.dtype, stored.shape, stored.stride(), stored.storage_offset()) != form:
             return False
     return True

@@ -44,7 +44,7 @@ class GgufModel(Folder):
         """Return the name of the equivalent of a folder's file, for errors."""
         return f"{self.path}: metadata as {name}"
 
-    def place(self, name: str) -> str:
+    def location(self, name: str) -> str:
         """Return the key of the equivalent of a folder's file."""
         return {"tokenizer.json": "tokenizer.ggml.tokens", "chat_template.jinja": "tokenizer.chat_template"}[name]
 

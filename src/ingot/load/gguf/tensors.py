@@ -54,7 +54,7 @@ class BlockTensor(StoredTensor):
     """A tensor of f32, bf16, f16 or of blocks, which are decoded to f32.
 
     type: the name of its GGUF type. pairs: 0; or the number of heads of a matrix of queries or keys in which the two
-    rows of a rotated pair are adjacent, instead of half a head apart.
+    rows of a rotated pair are adjacent, instead of at a distance of half a head.
     """
 
     type: str

@@ -39,7 +39,7 @@ _TEKKEN = rf"{_BEGIN}{_UPPER}*{_LOWER}+|{_BEGIN}{_UPPER}+{_LOWER}*|\p{{N}}|{_RES
 
 @dataclass(frozen=True, slots=True)
 class _WordSplitter:
-    """How text is split into words: by each expression in turn; a match is one word and is not split further.
+    """How text is split into words: by one expression after the other; a match is one word and is not split further.
 
     whole: a word that is a token becomes that token, whatever the merge ranks. begins: texts begin with a control
     token.

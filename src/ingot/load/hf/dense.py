@@ -32,7 +32,7 @@ def build_dense(graph: Graph, template: Template, settings: Settings, weights: W
 def _first(builder: LayerBuilder, table: str) -> str:
     """Slice the first rows of a table, one per position of a sequence."""
     stops = (builder.rows[1], builder.graph.type(table).shape[1])
-    return builder.add("slice", table, starts=(0, 0), stops=stops, steps=(1, 1), hint="places")
+    return builder.add("slice", table, starts=(0, 0), stops=stops, steps=(1, 1), hint="positions")
 
 
 def _placed(builder: LayerBuilder, name: str, table: np.ndarray) -> str:
@@ -88,9 +88,9 @@ class _CausalAttention:
         """
         if window not in self._masks:
             graph, length = builder.graph, builder.rows[1]
-            positions = graph.add("iota", [], "places", length=length, start=0, step=1, dtype=i64).output
-            rows = graph.add("reshape", [positions], "places.rows", shape=(length, 1)).output
-            distance = graph.add("sub", [rows, positions], "places.back").output
+            positions = graph.add("iota", [], "positions", length=length, start=0, step=1, dtype=i64).output
+            rows = graph.add("reshape", [positions], "positions.rows", shape=(length, 1)).output
+            distance = graph.add("sub", [rows, positions], "positions.back").output
             bounds = [builder.constant(number, i64) for number in (-1, window)]
             near = [
                 graph.add(op, [distance, bound], "near").output

@@ -116,8 +116,8 @@ class Folder:
         """Return the name of a file of the folder for errors."""
         return os.path.join(self.path, name)
 
-    def place(self, name: str) -> str:
-        """Return the place, for an error, where the content of the file `name` belongs."""
+    def location(self, name: str) -> str:
+        """Return the location, for an error, of the content of the file `name`."""
         return name
 
     def _open(self, name: str) -> int:

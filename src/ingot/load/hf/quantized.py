@@ -87,7 +87,7 @@ class QuantizedTensors(ABC):
         if found.order is not None:
             restored = inverse_order(found.order)
             assert restored is not None
-            value = self.add("gather", value, self.constant(f"{name}.places", restored), name=f"{name}.placed", axis=1)
+            value = self.add("gather", value, self.constant(f"{name}.order", restored), name=f"{name}.ordered", axis=1)
         return value
 
     def add(self, op: str, *operands: str, name: str, **attributes: Any) -> str:

@@ -128,8 +128,8 @@ class _Scaling:
         factor, low, high = (self._number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
         if high <= low:
             raise LoadError(f"{self._location}.high_freq_factor: got {high}, expected more than low_freq_factor, {low}")
-        turns = self._original() * plain / (2 * math.pi)  # full rotations in the training context
-        blend = np.clip((turns - low) / (high - low), 0, 1)
+        rotations = self._original() * plain / (2 * math.pi)  # full rotations in the training context
+        blend = np.clip((rotations - low) / (high - low), 0, 1)
         return plain * (blend + (1 - blend) / factor)
 
     def _yarn(self, plain: np.ndarray) -> tuple[np.ndarray, float]:
@@ -140,8 +140,8 @@ class _Scaling:
         factor = self._number("factor", self._settings.values["context"] / original)
         fast, slow = self._number("beta_fast", 32.0), self._number("beta_slow", 1.0)
 
-        def dim_of(turns: float) -> float:
-            return self._dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(self._theta))
+        def dim_of(rotations: float) -> float:
+            return self._dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(self._theta))
 
         low, high = dim_of(fast), dim_of(slow)
         if self._found.get("truncate", True):

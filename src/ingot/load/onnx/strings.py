@@ -47,7 +47,7 @@ def tfidf(call: Call) -> str:
         integers=integers,
         strings=strings,
         starts=call.attr_ints("ngram_counts"),
-        places=call.attr_ints("ngram_indexes"),
+        columns=call.attr_ints("ngram_indexes"),
         weights=call.attr_floats("weights", ()),
         least=call.attr_int("min_gram_length"),
         most=call.attr_int("max_gram_length"),

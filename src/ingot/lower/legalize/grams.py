@@ -21,7 +21,7 @@ def _tfidf(
     integers: Sequence[int],
     strings: Sequence[str],
     starts: Sequence[int],
-    places: Sequence[int],
+    columns: Sequence[int],
     weights: Sequence[float],
     least: int,
     most: int,
@@ -48,10 +48,10 @@ def _tfidf(
             counts = g.add(counts, _counts(g, elements, pool, step, dtype))
         counted.append(counts)
     values = g.concat(*counted, axis=1)
-    scale = g.constant(np.array([1.0, *(weights or [1.0] * len(places))]), dtype)
+    scale = g.constant(np.array([1.0, *(weights or [1.0] * len(columns))]), dtype)
     if mode != "tf":
         values = g.mul(g.cast(g.greater(values, 0.0), dtype=dtype) if mode == "idf" else values, scale)
-    return g.reshape(_scattered(g, values, places), shape=(*shape[:-1], max(places) + 1))
+    return g.reshape(_scattered(g, values, columns), shape=(*shape[:-1], max(columns) + 1))
 
 
 def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DType) -> str:

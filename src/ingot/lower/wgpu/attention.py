@@ -21,11 +21,11 @@ fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) { set_ou
 _EACH_PART = """fn parts() -> i32 { return part_count(); }
 
 fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
-  let place = part_place(group / parts(), group % parts());
-  set_scratch(place + d, sum);
+  let offset = part_offset(group / parts(), group % parts());
+  set_scratch(offset + d, sum);
   if (d == 0) {
-    set_scratch(place + arg_v_dim(), most);
-    set_scratch(place + arg_v_dim() + 1, total);
+    set_scratch(offset + arg_v_dim(), most);
+    set_scratch(offset + arg_v_dim() + 1, total);
   }
 }"""
 
@@ -65,7 +65,7 @@ class Attention:
         return int(self._groups(fields)) * int(self._parts(fields)) * (_product(fields, "v_dim") + 2)
 
     def _kernel(self, body: str, groups: Callable[[Numbers], int], *own: str) -> Kernel:
-        return Kernel(f"attention_{body}", groups, lambda fields: "\n\n".join(own), self.baked, beside=self.file)
+        return Kernel(f"attention_{body}", groups, lambda fields: "\n\n".join(own), self.baked, library=self.file)
 
     def _pairs(self, fields: Numbers) -> int:
         """Return the number of rows with the same keys, counting each query head of a key head."""

@@ -103,30 +103,30 @@ def _ops(fields: Mapping[str, Field]) -> list[_Op]:
     """Return the program, with each operand resolved to the op that computes it."""
     kinds, steps = _numbers(fields, "slot_kinds"), _numbers(fields, "col_steps")
     names = abi.constant_names("INGOT_FUSED_OP_")
-    places = [_numbers(fields, name) for name in "abcdef"]
+    columns = [_numbers(fields, name) for name in "abcdef"]
     alpha, beta = fields["alpha"], fields["beta"]
     segments, code, out = (_numbers(fields, name) for name in ("segment", "code", "out"))
     assert isinstance(alpha, tuple) and isinstance(beta, tuple)
     writer_of: dict[int, int] = {}  # slot -> the op whose result it contains
     written: dict[int, tuple[int, int]] = {}  # tensor -> the op that wrote it, and its segment
     ops = []
-    for i, place in enumerate(out):
+    for i, result in enumerate(out):
         operands = []
-        for each in (column[i] for column in places if column[i] >= 0):
+        for each in (column[i] for column in columns if column[i] >= 0):
             if each >= _MEMORY:
                 operands.append(writer_of[each])
             else:  # a value written in this segment is still in a variable
                 operands.append(written[each][0] if written.get(each, (0, -1))[1] == segments[i] else ~each)
         name = names[code[i]].removeprefix("INGOT_FUSED_OP_")
-        is_column = kinds[place - _MEMORY] == _COLUMN if place >= _MEMORY else steps[place] == 0
-        memory = place if place < _MEMORY else -1
+        is_column = kinds[result - _MEMORY] == _COLUMN if result >= _MEMORY else steps[result] == 0
+        memory = result if result < _MEMORY else -1
         ops.append(
             _Op(i, name, tuple(operands), memory, segments[i], is_column, float(alpha[i]), float(beta[i]))  # type: ignore[arg-type]
         )
-        if place >= _MEMORY:
-            writer_of[place] = i
+        if result >= _MEMORY:
+            writer_of[result] = i
         else:
-            written[place] = i, segments[i]
+            written[result] = i, segments[i]
     return ops
 
 
@@ -177,16 +177,16 @@ def _statement(op: _Op, steps: tuple[int, ...], again: bool = False) -> list[str
     values = [_value(operand, [], steps) for operand in op.operands]
     lines = [f"let v{op.number} = {_expression(op, values)};"]
     if op.memory >= 0 and not again:
-        write = f"set_m{op.memory}({_place(op.memory, steps)}, v{op.number});"
+        write = f"set_m{op.memory}({_offset(op.memory, steps)}, v{op.number});"
         lines.append(f"if (lane == 0) {{ {write} }}" if op.is_column else write)
     return lines
 
 
 def _value(operand: int, ops: list[_Op], steps: tuple[int, ...]) -> str:
-    return f"v{operand}" if operand >= 0 else f"at_m{~operand}({_place(~operand, steps)})"
+    return f"v{operand}" if operand >= 0 else f"at_m{~operand}({_offset(~operand, steps)})"
 
 
-def _place(memory: int, steps: tuple[int, ...]) -> str:
+def _offset(memory: int, steps: tuple[int, ...]) -> str:
     return f"p{memory} + col" if steps[memory] else f"p{memory}"
 
 

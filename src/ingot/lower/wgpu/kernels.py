@@ -32,8 +32,8 @@ class Kernel:
     groups: the number of workgroups, from the fields of a step, and thus from the sizes of a run. text: functions that
     a step adds. baked: fields that are compiled into the text as constants, because they select the computation.
     element: the type of the elements read and written. more: additional numbers of a step that its struct does not
-    have. beside: a file with functions that the body calls. is_alone: whether the kernel needs all workgroup memory, so
-    that no other kernel shares its dispatch.
+    have. library: a file with functions that the body calls. is_alone: whether the kernel needs all workgroup memory,
+    so that no other kernel shares its dispatch.
     """
 
     body: str
@@ -42,13 +42,13 @@ class Kernel:
     baked: tuple[str, ...] = ()
     element: str = "f32"
     more: tuple[str, ...] = ()
-    beside: str = ""
+    library: str = ""
     is_alone: bool = False
 
     @property
     def bodies(self) -> list[str]:
         """The kernel's files of shaders/."""
-        return [name for name in (self.body, self.beside) if name]
+        return [name for name in (self.body, self.library) if name]
 
     def arguments(self, step: Step) -> list[Argument]:
         """Return the fields of a step's struct in order, including omitted ones."""
@@ -130,8 +130,8 @@ def _add_rows(rows: int, element: str, term: str = "Term") -> str:
     element: the expression of a row's element at an offset. term: the type of the arithmetic. The loop over rows is
     unrolled, because drivers do not unroll loops over values that must stay in registers.
     """
-    sums, places = f"ptr<function, array<vec4<{term}>, ROWS>>", "ptr<function, array<i32, ROWS>>"
-    given = f"sum: {sums}, a: {places}, i: i32, those: vec4<f32>"
+    sums, offsets = f"ptr<function, array<vec4<{term}>, ROWS>>", "ptr<function, array<i32, ROWS>>"
+    given = f"sum: {sums}, a: {offsets}, i: i32, those: vec4<f32>"
     lines = [f"  (*sum)[{r}] += {term}({element.format(f'(*a)[{r}]')}) * four;" for r in range(rows)]
     begin = f"const ROWS: i32 = {rows};\n\nfn add_rows({given}) {{\n  let four = vec4<{term}>(those);"
     return "\n".join((begin, *lines, "}"))
@@ -255,10 +255,10 @@ def _cell(op: str) -> Callable[[Numbers], str]:
 
 
 _FFT_ENDS = {
-    "PLAIN": ("given(line, i)", "held(x, i)"),
+    "PLAIN": ("given(line, i)", "loaded(x, i)"),
     "SPLIT": ("given(line, i)", "parted(x, i)"),
-    "JOIN": ("joined(line, i)", "held(x, i)"),
-    "MIRROR": ("mirrored(line, i)", "held(x, i)"),
+    "JOIN": ("joined(line, i)", "loaded(x, i)"),
+    "MIRROR": ("mirrored(line, i)", "loaded(x, i)"),
 }
 
 
@@ -278,8 +278,8 @@ def _merged(element: str) -> Callable[[Numbers], str]:
 
     def text(fields: Numbers) -> str:
         merge = abi.constant_names("INGOT_MERGE_")[_number(fields, "merge")].removeprefix("INGOT_MERGE_")
-        made = "y" if merge == "none" else f"{_COMBINED[_SCATTERED[merge]][element][0]}(x, y)"
-        return f"fn merged(x: T, y: T) -> T {{ return {made}; }}"
+        merged = "y" if merge == "none" else f"{_COMBINED[_SCATTERED[merge]][element][0]}(x, y)"
+        return f"fn merged(x: T, y: T) -> T {{ return {merged}; }}"
 
     return text
 
@@ -298,14 +298,14 @@ def _leave(pointer: str) -> Callable[[Numbers], str]:
 
     def text(fields: Numbers) -> str:
         result, residual = _number(fields, "result"), _number(fields, "residual_type")
-        codes = f"set_int_{pointer}(place, code_of_sum(y))"
-        left = {_SUMS: f"set_int_{pointer}(place, sum)", _FLOATS: f"set_{pointer}(place, y)"}.get(result, codes)
+        quantized = f"set_int_{pointer}(offset, code_of_sum(y))"
+        left = {_SUMS: f"set_int_{pointer}(offset, sum)", _FLOATS: f"set_{pointer}(offset, y)"}.get(result, quantized)
         kind = "float" if residual == _FLOATS else "quantized"
         return "\n\n".join(
             (
-                f"fn leave(place: i32, sum: i32, y: f32) {{ {left}; }}",
+                f"fn leave(offset: i32, sum: i32, y: f32) {{ {left}; }}",
                 f"const least: f32 = {'-128.0f' if result == _SIGNED else '0.0f'};",
-                f"fn residual_of(place: i32) -> f32 {{ return {kind}_residual(place); }}",
+                f"fn residual_of(offset: i32) -> f32 {{ return {kind}_residual(offset); }}",
                 _activate(fields),
             )
         )
@@ -360,8 +360,8 @@ def _element_of(kind: str) -> Callable[[Numbers], str]:
 def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Numbers], str]:
     """Emit how elements of packed panels are read. matrix: the pointer. k: the field with the number of rows."""
 
-    def four(place: str) -> str:
-        reads = ", ".join(f"int_{matrix}({place} + {i})" for i in range(4))
+    def four(offset: str) -> str:
+        reads = ", ".join(f"int_{matrix}({offset} + {i})" for i in range(4))
         return f"bitcast<vec4<u32>>(vec4<i32>({reads}))"
 
     if format is F32:
@@ -373,14 +373,15 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
     elif format is F16:
         words = "(k + 1) / 2 * 32"
         lines = [
-            "let place = panel + i * 16 + column / 2;",
-            f"let two = unpack2x16float(u32(int_{matrix}(place)));",
-            f"return vec4<f32>(two, unpack2x16float(u32(int_{matrix}(place + 1))));",
+            "let offset = panel + i * 16 + column / 2;",
+            f"let two = unpack2x16float(u32(int_{matrix}(offset)));",
+            f"return vec4<f32>(two, unpack2x16float(u32(int_{matrix}(offset + 1))));",
         ]
     else:
         bits, span = format.dtype.bits, format.shared.elements // format.packed.elements
-        codes, beside = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
-        words = f"(k + 31) / 32 * {codes} + (k + {format.shared.elements - 1}) / {format.shared.elements} * {beside}"
+        value_words, shared = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
+        group = format.shared.elements
+        words = f"(k + 31) / 32 * {value_words} + (k + {group - 1}) / {group} * {shared}"
         zero = f"{1 << bits - 1}.0f"
         if format.scales is f32:
             scales, scale_words = f"bitcast<vec4<f32>>({four('scales + column')})", PANEL
@@ -389,13 +390,13 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
             scales, scale_words = f"vec4<f32>({', '.join(halves)})", PANEL // 2
         if format.zeros:
             zero = f"zeros_of(u32(int_{matrix}(scales + {scale_words} + column / 4))) / {256 >> bits}.0f"
-        rows = f"i % {4 * codes // 32}"
+        rows = f"i % {4 * value_words // 32}"
         lines = [
             "let block = i / 32;",
-            f"let group = panel + block / {span} * {span * codes + beside};",
-            f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {codes};",
-            f"let place = group + block % {span} * {codes} + {rows} / 4 * 32 + column;",
-            f"let code = code_of({four('place')}, i % 32, {bits});",
+            f"let group = panel + block / {span} * {span * value_words + shared};",
+            f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {value_words};",
+            f"let offset = group + block % {span} * {value_words} + {rows} / 4 * 32 + column;",
+            f"let code = code_of({four('offset')}, i % 32, {bits});",
             f"return (code - {zero}) * {scales};",
         ]
     body = "\n".join(f"  {line}" for line in lines)
@@ -416,8 +417,8 @@ def _key(key: str) -> Callable[[Numbers], str]:
     return lambda fields: text
 
 
-def _slot_place(kind: str) -> Callable[[Numbers], str]:
-    text = f"fn slot_place(slot: i32, d: i32) -> i32 {{ return {kind}_place(slot, d); }}"
+def _slot_offset(kind: str) -> Callable[[Numbers], str]:
+    text = f"fn slot_offset(slot: i32, d: i32) -> i32 {{ return {kind}_offset(slot, d); }}"
     return lambda fields: text
 
 
@@ -453,8 +454,8 @@ KERNELS: dict[str, Kernel] = {
     "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
     "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
     "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
-    "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
-    "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
+    "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_offset("keys")),
+    "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_offset("values")),
     "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
     "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _together(_activate, _pixels), _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),

@@ -27,7 +27,7 @@ READ_ONLY = frozenset(("inputs", "weights"))
 SUBGROUPS, F16 = "subgroups", "shader-f16"
 FEATURES = {SUBGROUPS: "subgroups", F16: "f16"}
 _LIBRARIES = (
-    "attention", "elementwise", "epilogue", "gemv", "index", "integer", "paged", "panels", "places",
+    "attention", "elementwise", "epilogue", "gemv", "index", "integer", "paged", "offsets", "panels",
 )  # fmt: skip
 _NAME = re.compile(r"^(?:@\S+ )*(?:fn|var(?:<[^>]*>)?|const|alias) (\w+)", re.MULTILINE)
 _MAIN = """@compute @workgroup_size(LANES)
@@ -197,7 +197,7 @@ def _word_count(arguments: Sequence[Argument]) -> int:
 def words(arguments: Sequence[Argument], element_offsets: Mapping[str, int]) -> list[int]:
     """Return the parameters of a step as bits; parameters that each run sets stay symbolic.
 
-    places: of each pointer that is not null, its element offset in its region.
+    element_offsets: the element offset in its region, for each pointer that is not null.
     """
     found: list[int] = []
     for argument in arguments:
@@ -258,12 +258,12 @@ def _pointer(argument: Argument, region: str | None, word: int) -> dict[str, str
             declarations[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return {type}(); }}"
             declarations[setter] = f"fn {setter}(i: i32, value: {type}) {{}}"
             continue
-        place = f"{region}[u32(i + i32({_word(word)}))]"
+        element = f"{region}[u32(i + i32({_word(word)}))]"
         declarations[f"{prefix}_{name}"] = (
-            f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
+            f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({element}); }}"
         )
         if not is_read_only(region):
-            declarations[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
+            declarations[setter] = f"fn {setter}(i: i32, value: {type}) {{ {element} = bitcast<u32>(value); }}"
     return declarations
 
 

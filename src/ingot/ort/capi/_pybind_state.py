@@ -9,7 +9,7 @@ from ingot.ort.capi import onnxruntime_pybind11_state
 if TYPE_CHECKING:
     from ingot.ort.capi.onnxruntime_pybind11_state import *  # noqa: F403
 
-# Type checkers see the import above in its place.
+# Type checkers see the import above instead.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

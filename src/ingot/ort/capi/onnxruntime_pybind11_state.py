@@ -54,7 +54,7 @@ class DeviceReset(IngotError):
     """Never raised."""
 
 
-# Type checkers see the import above in its place.
+# Type checkers see the import above instead.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

@@ -12,13 +12,13 @@ let messages = [];
 
 /** Shows a message; its text may grow. */
 function shown(role, text) {
-  const [message, name, said] = ['article', 'h2', 'p'].map((tag) => document.createElement(tag));
+  const [message, name, paragraph] = ['article', 'h2', 'p'].map((tag) => document.createElement(tag));
   message.className = role;
   name.textContent = NAMES[role];
-  said.append(text);
-  message.append(name, said);
+  paragraph.append(text);
+  message.append(name, paragraph);
   talk.append(message);
-  return [message, said];
+  return [message, paragraph];
 }
 
 function follow(work) {
@@ -32,19 +32,19 @@ async function send() {
   const asked = { role: 'user', content: field.value };
   if (!asked.content.trim()) return;
   const system = element('system').value;
-  const told = model.form.before_system !== null && system ? [{ role: 'system', content: system }] : [];
+  const first = model.form.before_system !== null && system ? [{ role: 'system', content: system }] : [];
   const [question] = shown('user', asked.content);
-  const [reply, said] = shown('assistant', '');
+  const [reply, paragraph] = shown('assistant', '');
   talk.scrollTop = talk.scrollHeight;
   field.value = '';
   element('again').disabled = true;
   const isWell = await answer(
-    (options) => model.chat([...told, ...messages, asked], options),
-    (text) => follow(() => said.append(text)),
+    (options) => model.chat([...first, ...messages, asked], options),
+    (text) => follow(() => paragraph.append(text)),
   );
   element('again').disabled = false;
   if (isWell) {
-    messages.push(asked, { role: 'assistant', content: said.textContent });
+    messages.push(asked, { role: 'assistant', content: paragraph.textContent });
   } else {
     question.remove();
     reply.remove();
@@ -61,6 +61,6 @@ element('again').addEventListener('click', () => {
   element('message').focus();
 });
 
-element('told').hidden = model.form.before_system === null;
+element('system-field').hidden = model.form.before_system === null;
 enable();
 element('message').focus();

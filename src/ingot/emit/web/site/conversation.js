@@ -9,20 +9,20 @@ const ENDS = new RegExp(`^${SPACE}|${SPACE}$`, 'g');
 
 /**
  * The parts of a conversation's text, each with its author: "template" or a role. form: "chat" of the page's facts in
- * plan.json. messages: a system message, if the model has one, then the user's and the assistant's in turns.
+ * plan.json. messages: a system message, if the model has one, then the user's and the assistant's, alternating.
  */
 export function written(form, messages) {
   const system = messages[0]?.role === 'system' ? messages[0] : null;
-  const said = system ? messages.slice(1) : messages;
-  if (said.length % 2 === 0) throw new ModelError('input', `${messages.length} messages, expected the user's as the last`);
+  const rest = system ? messages.slice(1) : messages;
+  if (rest.length % 2 === 0) throw new ModelError('input', `${messages.length} messages, expected the user's as the last`);
   if (system && form.before_system === null) throw new ModelError('input', 'messages[0]: the model takes no system message');
   const by = (text) => ({ text, by: 'template' });
   const parts = system
     ? [by(form.before_system), changed(form, system, 'system'), by(form.after_system)]
     : [by(form.first)];
-  said.forEach((message, place) => {
-    const next = place === said.length - 1 ? form.last : place % 2 ? form.to_user : form.to_model;
-    parts.push(changed(form, message, ROLES[place % 2]), by(next));
+  rest.forEach((message, index) => {
+    const next = index === rest.length - 1 ? form.last : index % 2 ? form.to_user : form.to_model;
+    parts.push(changed(form, message, ROLES[index % 2]), by(next));
   });
   return parts;
 }

@@ -128,7 +128,7 @@ function changed() {
   read();
 }
 
-function place(event) {
+function position(event) {
   const { left, top, width, height } = paper.getBoundingClientRect();
   return { x: (event.clientX - left) / width, y: (event.clientY - top) / height };
 }
@@ -137,12 +137,12 @@ paper.addEventListener('pointerdown', (event) => {
   if (event.button) return;
   paper.setPointerCapture(event.pointerId);
   pen.isShown = false;
-  strokes.push([place(event)]);
+  strokes.push([position(event)]);
   changed();
 });
 paper.addEventListener('pointermove', (event) => {
   if (!paper.hasPointerCapture(event.pointerId)) return;
-  strokes.at(-1).push(place(event));
+  strokes.at(-1).push(position(event));
   changed();
 });
 

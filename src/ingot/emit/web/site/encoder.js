@@ -1,6 +1,6 @@
 // Two sentences, and their similarity by an encoder.
 
-import { element, enable, latest, open, say } from './page.js';
+import { element, enable, latest, open, show } from './page.js';
 import { loadTokenizer } from './tokenizer.js';
 
 const WAIT = 250; // milliseconds without a key before the model runs
@@ -38,7 +38,7 @@ const compare = latest(async () => {
     element('bar').style.width = 0;
     return;
   }
-  say('Comparing');
+  show('Comparing');
   const [a, b] = [await directionOf(texts[0]), await directionOf(texts[1])];
   const alike = a.reduce((sum, value, i) => sum + value * b[i], 0);
   element('answer').textContent = alike.toFixed(2);

@@ -43,7 +43,7 @@ export interface Language {
   stream(prompt: string, options?: Options): AsyncGenerator<string, void>;
   /**
    * The same for an answer. messages: a system message, if the model's template has one, then the user's and the
-   * assistant's in turns, the user's last. Control tokens that they spell stay text.
+   * assistant's, alternating; the last is the user's. Control tokens that they spell stay text.
    */
   chat(messages: Message[], options?: Options): AsyncGenerator<string, void>;
   /** The ids that continue a prompt. */

@@ -108,9 +108,9 @@ class Model {
     await this.#expectNoError();
     const pipelines = plan.pipelines.map(({ shader, layout }) => this.#pipeline(new URL(shader, folder), layouts[layout]));
     const [ready] = await Promise.all([Promise.all(pipelines), this.#load(folder, onProgress)]);
-    let place = -size;
-    const made = (s) => ({ ...s, pipeline: ready[s.pipeline], group: groups[s.group], place: (place += size) });
-    for (const [name, program] of Object.entries(plan.programs)) this.#steps[name] = program.steps.map(made);
+    let offset = -size;
+    const prepared = (s) => ({ ...s, pipeline: ready[s.pipeline], group: groups[s.group], offset: (offset += size) });
+    for (const [name, program] of Object.entries(plan.programs)) this.#steps[name] = program.steps.map(prepared);
     return this;
   }
 
@@ -128,8 +128,8 @@ class Model {
     const { parts, bytes: total } = this.plan.weights;
     const cache = await globalThis.caches?.open(`ingot ${folder.pathname}`);
     const urls = parts.map(({ file, sha256 }) => new URL(`${file}?${sha256}`, folder).href);
-    const kept = (await cache?.keys()) ?? [];
-    await Promise.all(kept.filter(({ url }) => !urls.includes(url)).map((request) => cache.delete(request)));
+    const cached = (await cache?.keys()) ?? [];
+    await Promise.all(cached.filter(({ url }) => !urls.includes(url)).map((request) => cache.delete(request)));
     let loaded = 0;
     for (const [i, { file, region, offset, bytes }] of parts.entries()) {
       const found = await cache?.match(urls[i]);
@@ -153,9 +153,9 @@ class Model {
   }
 
   run(inputs, options = {}) {
-    const turn = this.#last.then(() => this.#run(inputs, options));
-    this.#last = turn.catch(() => {}); // the caller gets the error
-    return turn;
+    const result = this.#last.then(() => this.#run(inputs, options));
+    this.#last = result.catch(() => {}); // the caller gets the error
+    return result;
   }
 
   async #run(inputs, { program: name = Object.keys(this.programs)[0], outputs: wanted }) {
@@ -174,11 +174,11 @@ class Model {
     const encoder = device.createCommandEncoder();
     encoder.clearBuffer(this.#buffers.outputs, 0, LEAST_BYTES);
     const pass = encoder.beginComputePass();
-    for (const { pipeline, group, place, workgroups } of this.#steps[name]) {
+    for (const { pipeline, group, offset, workgroups } of this.#steps[name]) {
       const count = valueOf(workgroups, sizes);
       const across = Math.max(1, Math.min(count, device.limits.maxComputeWorkgroupsPerDimension));
       pass.setPipeline(pipeline);
-      pass.setBindGroup(0, group, [place]);
+      pass.setBindGroup(0, group, [offset]);
       pass.dispatchWorkgroups(across, Math.ceil(count / across));
     }
     pass.end();
@@ -196,8 +196,8 @@ class Model {
 
   /** Sets the parameters of a program's steps for the sizes of this run. */
   #resize(name, sizes) {
-    for (const { place, resizes } of this.#steps[name]) {
-      for (const [word, dim] of resizes) this.#words[place / WORD_BYTES + word] = valueOf(dim, sizes);
+    for (const { offset, resizes } of this.#steps[name]) {
+      for (const [word, dim] of resizes) this.#words[offset / WORD_BYTES + word] = valueOf(dim, sizes);
     }
     this.#device.queue.writeBuffer(this.#parameters, 0, this.#words);
   }
@@ -291,10 +291,10 @@ function expectNoFault({ nodes }, found) {
 }
 
 function results(ports, found, sizes) {
-  const made = ([name, { dtype, shape, offset }]) => {
+  const result = ([name, { dtype, shape, offset }]) => {
     const dims = shape.map((dim) => valueOf(dim, sizes));
     const Words = dtype === 'f32' ? Float32Array : Int32Array;
     return [name, { data: new Words(found, offset, count(dims)), dtype, shape: dims }];
   };
-  return Object.fromEntries(Object.entries(ports).map(made));
+  return Object.fromEntries(Object.entries(ports).map(result));
 }

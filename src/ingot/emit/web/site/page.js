@@ -12,20 +12,20 @@ function size(bytes) {
 let ready = '';
 
 /** Shows a message next to the title. */
-export function say(text) {
+export function show(text) {
   element('state').classList.remove('wrong');
-  element('said').textContent = text;
+  element('status').textContent = text;
 }
 
 /** Shows an error. */
 export function tell(error) {
   element('state').classList.add('wrong');
   element('progress').hidden = true;
-  element('said').textContent = error.message;
+  element('status').textContent = error.message;
 }
 
 /** Clears the error. */
-export const settle = () => say(ready);
+export const settle = () => show(ready);
 
 /** Loads the model of this folder, then enables the page. */
 export async function open() {
@@ -34,12 +34,12 @@ export async function open() {
     const model = await load('./', {
       onProgress({ loaded, total, isCached }) {
         progress.value = loaded / total;
-        say(`${isCached ? 'From the cache' : 'Loading'}: ${size(loaded)} of ${size(total)}`);
+        show(`${isCached ? 'From the cache' : 'Loading'}: ${size(loaded)} of ${size(total)}`);
       },
     });
     progress.hidden = true;
     ready = `Ready, ${size(model.plan.weights.bytes)} of weights`;
-    say(ready);
+    show(ready);
     return model;
   } catch (error) {
     tell(error);

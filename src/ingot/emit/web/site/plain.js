@@ -20,7 +20,7 @@ const fields = Object.entries(inputs).map(([input, { dtype, shape }], i) => {
 
 const note = document.createElement('p');
 note.className = 'quiet';
-note.textContent = 'Numbers apart by spaces or commas; too few of them are repeated. Named dims are as small as can be.';
+note.textContent = 'Numbers, separated by spaces or commas; too few of them are repeated. Named dims are as small as can be.';
 if (fields.length) element('inputs').append(note);
 
 /** A tensor from the numbers in a field. */
@@ -33,9 +33,9 @@ function tensor(input, field, dims) {
 }
 
 function cell(text) {
-  const made = document.createElement('td');
-  made.textContent = text;
-  return made;
+  const td = document.createElement('td');
+  td.textContent = text;
+  return td;
 }
 
 element('run').addEventListener(

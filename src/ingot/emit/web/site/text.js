@@ -8,11 +8,11 @@ const MOST = 256; // tokens of an answer
 const model = await language(await open(), './');
 
 function part(text, name) {
-  const made = document.createElement('span');
-  made.className = name;
-  made.textContent = text;
-  element('text').append(made);
-  return made;
+  const span = document.createElement('span');
+  span.className = name;
+  span.textContent = text;
+  element('text').append(span);
+  return span;
 }
 
 onSend(
@@ -22,10 +22,10 @@ onSend(
     const prompt = element('prompt').value;
     element('text').replaceChildren();
     part(prompt, 'given');
-    const made = part('', 'made');
+    const reply = part('', 'generated');
     answer(
       (options) => model.stream(prompt, { ...options, count: MOST }),
-      (text) => made.append(text),
+      (text) => reply.append(text),
     );
   },
 );

@@ -192,8 +192,8 @@ class WordPieces {
     const { clean, chinese, strip, lowercase } = this.file;
     let normal = text;
     if (clean) {
-      const kept = (character) => (SPACE.test(character) ? ' ' : CONTROL.test(character) ? '' : character);
-      normal = Array.from(normal, kept).join('');
+      const cleaned = (character) => (SPACE.test(character) ? ' ' : CONTROL.test(character) ? '' : character);
+      normal = Array.from(normal, cleaned).join('');
     }
     if (chinese) normal = normal.replace(CHINESE, ' $& ');
     if (strip) normal = normal.normalize('NFD').replace(/\p{Mn}/gu, '');

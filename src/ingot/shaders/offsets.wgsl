@@ -1,23 +1,23 @@
-// places.wgsl: offsets of elements in the two loop nests of a reduction, and their number.
+// offsets.wgsl: offsets of elements in the two loop nests of a reduction, and their number.
 
-fn outer_place(element: i32) -> i32 {
+fn outer_offset(element: i32) -> i32 {
   var rest = element;
-  var place = 0;
+  var offset = 0;
   for (var d = arg_outer_rank() - 1; d >= 0; d--) {
-    place += rest % arg_outer_shape(d) * arg_outer_strides(d);
+    offset += rest % arg_outer_shape(d) * arg_outer_strides(d);
     rest /= arg_outer_shape(d);
   }
-  return place;
+  return offset;
 }
 
-fn reduced_place(element: i32) -> i32 {
+fn reduced_offset(element: i32) -> i32 {
   var rest = element;
-  var place = 0;
+  var offset = 0;
   for (var d = arg_reduced_rank() - 1; d >= 0; d--) {
-    place += rest % arg_reduced_shape(d) * arg_reduced_strides(d);
+    offset += rest % arg_reduced_shape(d) * arg_reduced_strides(d);
     rest /= arg_reduced_shape(d);
   }
-  return place;
+  return offset;
 }
 
 fn outer_count() -> i32 {
