@@ -178,6 +178,11 @@ def test_ctrl_c_ends_an_answer_or_drops_a_line(built: Path):
     assert running.returncode in (0, 130)  # it may have been at its end
 
 
+# The commands of the guide compile the library by `cc`, whichever compiler has made the programs.
+once = pytest.mark.parametrize("built", ["gcc"], indirect=True)
+
+
+@once
 def test_the_guide_is_right(built: Path):
     _, _, section = GUIDE.read_text().partition("## A language model as C")
     (block,) = re.findall(r"^```\ningot emit-c tiny-lm .* -o out/\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
@@ -196,6 +201,7 @@ def shown(heading: str) -> str:
     return str(program)
 
 
+@once
 def test_a_program_goes_on_with_texts_by_the_library(built: Path):
     """As the guide shows it, built as it says; as C and as C++ it prints what `LLM` draws."""
     assert shell("make", "-s", "-C", built, UNOPTIMISED, "libmodel.so")[0] == 0
@@ -226,7 +232,7 @@ def test_tokens_of_ones_own_need_the_header_alone(built: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("built", ["gcc"], indirect=True)
+@once
 def test_the_programs_misuse_no_memory(built: Path):
     """Nor do the steps of a checked run write where they should not, nor kernels read where nothing is."""
     sanitized = "cc -g -fsanitize=address,undefined -fno-sanitize-recover=all".split()
