@@ -43,9 +43,10 @@ def export(module: nn.Module, inputs: tuple, **options) -> torch.export.Exported
 @functools.cache
 def exported(name: str, decomposed: bool) -> torch.export.ExportedProgram:
     """A case in training IR, or in core ATen."""
+    if decomposed:
+        return exported(name, False).run_decompositions()
     function, inputs = CASES[name]
-    program = export(Function(function), inputs)
-    return program.run_decompositions() if decomposed else program
+    return export(Function(function), inputs)
 
 
 @functools.cache
