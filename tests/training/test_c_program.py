@@ -15,6 +15,7 @@ from ingot.cli import main
 from ingot.errors import InputError
 
 FLAGS = "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
+UNOPTIMISED = FLAGS.replace("-O1", "-O0 -Wno-sign-conversion")  # GCC has intrinsics as macros there, which convert
 
 
 def shell(folder, *words):
@@ -129,8 +130,8 @@ def test_the_command_writes_a_trainer(call, tmp_path):
         assert code == 65 and message in err
 
 
-@pytest.mark.parametrize("dropped", [0.0, 0.2])
-def test_steps_in_parts_have_natives_bits(dropped, tmp_path, rng):
+@pytest.mark.parametrize(("dropped", "flags"), [(0.0, UNOPTIMISED), (0.2, FLAGS)], ids=["0.0", "0.2"])
+def test_steps_in_parts_have_natives_bits(dropped, flags, tmp_path, rng):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 9), nn.BatchNorm1d(9), nn.Tanh(), nn.Dropout(dropped), nn.Linear(9, 4))
     x, y = rng.standard_normal((24, 3), np.float32), rng.integers(0, 4, 24)
@@ -139,7 +140,7 @@ def test_steps_in_parts_have_natives_bits(dropped, tmp_path, rng):
     trainer.emit_c(tmp_path / "out", x[:12], y[:12])
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "y.npy", y)
-    code, out, err = shell(tmp_path, "make", "-C", "out", "check", FLAGS)
+    code, out, err = shell(tmp_path, "make", "-C", "out", "check", flags)
     assert (code, err) == (0, "") and "3 losses: the bits of train-test" in out
     words = ("input=../x.npy", "target=../y.npy", "--steps", 5, "--save", "in_c")
     assert shell(tmp_path / "out", "./train", *words)[0] == 0
@@ -179,7 +180,7 @@ def test_a_language_model_is_trained_in_c_with_natives_bits(tmp_path):
     save_file({k: v for k, v in weights.items() if "layers.1." not in k}, model / "model.safetensors")
     command = ["emit-c", str(model), "--mode", "train", "--dim", "batch=2", "--context", "4", "--threads", "1"]
     main([*command, "--trainable", "*.q_proj.weight", "-o", str(tmp_path / "out")])
-    code, _, err = shell(tmp_path, "make", "-C", "out", FLAGS)
+    code, _, err = shell(tmp_path, "make", "-C", "out", UNOPTIMISED)
     assert (code, err) == (0, "")
     assert shell(tmp_path / "out", "make", "check")[0] == 0
     ids = np.random.default_rng(2).integers(0, 99, (2, 5))
