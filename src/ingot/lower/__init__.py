@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ingot.ir.graph import Graph, Node, TensorType
-from ingot.lower.backend import Backend
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
 from ingot.lower.legalize import LEGALIZATIONS, LEGALIZED_AS_THEMSELVES, legalize_node
@@ -11,7 +10,7 @@ from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Lowering
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.segments import Segment, split
-from ingot.lower.selection import Selection
+from ingot.lower.selection import Backend, Selection
 from ingot.lower.target import Target
 from ingot.lower.weight_expr import has_shapes, weight_exprs
 from ingot.lower.widen import widen_node, widened_dtype
