@@ -13,11 +13,10 @@ from ingot.errors import ShapeError
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower import step_cost
-from ingot.lower.backend import KernelRule
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU, KERNEL_RULES
 from ingot.lower.cpu.kernel_rules import accept
-from ingot.lower.selection import Selection
+from ingot.lower.selection import KernelRule, Selection
 from ingot.lower.target import Target
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram

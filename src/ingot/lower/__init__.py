@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ingot.ir.graph import Graph, Node, TensorType
-from ingot.lower.backend import Backend
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
 from ingot.lower.legalize.graph import legalize, without_bodies
@@ -11,6 +10,7 @@ from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Lowering
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.segments import Segment, split
+from ingot.lower.selection import Backend
 from ingot.lower.target import Target
 from ingot.lower.weight_expr import has_shapes, weight_exprs
 

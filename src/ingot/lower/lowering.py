@@ -7,11 +7,11 @@ from itertools import accumulate
 
 from ingot.ir.dtype import DType
 from ingot.ir.graph import Graph, Node
-from ingot.lower.backend import Backend, KernelRule
 from ingot.lower.formats import Format
 from ingot.lower.fused import FusedGroup, find_fused_groups
 from ingot.lower.lowered import Lowered, Pointer
 from ingot.lower.packed_weight import make_packed_weight
+from ingot.lower.selection import Backend, KernelRule
 from ingot.lower.sources import sources_of_steps
 from ingot.lower.states import deferred_values, overwrite_states
 from ingot.lower.step_builder import StepBuilder

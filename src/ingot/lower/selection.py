@@ -1,23 +1,81 @@
-"""The selection of kernels: the facts about a graph on a target, and the kernel rule of each node."""
+"""The selection of kernels: what a backend offers, the facts about a graph, and the kernel rule of each node."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ingot.ir.dtype import DType
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.ir.sized import is_sized
-from ingot.lower.backend import Backend, Condition, KernelRule
-from ingot.lower.epilogue import Group, find_groups
-from ingot.lower.lowered import Choice
-from ingot.lower.packed_weight import panel_tables
+from ingot.lower.beyond import beyond
+from ingot.lower.cost import Cost
+from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
+from ingot.lower.formats import Format
+from ingot.lower.fused import FusedGroup, FusedLimits
+from ingot.lower.lowered import Choice, Field, Lowered, Step
+from ingot.lower.packed_weight import PackedWeight, panel_tables
 from ingot.lower.target import Target
+from ingot.lower.view import View
 from ingot.lower.weight_expr import WeightExpr, weight_expr, weight_exprs
 from ingot.lower.widen import foreign_values
+
+# Functions that take a `StepBuilder` or a `Lowering`, which extend `Selection`, have Any: their files import this one.
+Condition: TypeAlias = "Callable[[Selection, Node], str]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRule:
+    """A kernel of an op: when it applies and how to add its step.
+
+    conditions: each returns the reason of a refusal, or "". lower: adds the step of a node to a `Lowering`. avoid: the
+    reason to prefer a later rule, or "". by_size: whether `avoid` depends on sizes that are set per run. misplaced: as
+    `avoid`, but for the memory layout of operands, which it asks a `Lowering` for.
+    """
+
+    op: str
+    kernel: str
+    conditions: tuple[Condition, ...]
+    lower: Callable[[Any, Node], None]
+    avoid: Condition
+    by_size: bool
+    misplaced: Callable[[Any, Node], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The kernels and limits of one kind of device; lowering itself knows no device.
+
+    rules: the kernel rules of each op; first match wins. held: the dtypes that kernels accept, with the storage dtype
+    of each. epilogues: the ops that products can apply to their sums. fused_limits: the limits of fused programs;
+    add_fused adds their step to a `Lowering`. formats: the weight formats of products. pack, copy, cast: add a step to
+    a `StepBuilder`; pack packs a matrix into panels, a view of one axis, copy and cast copy elements between two views
+    of one shape, of the same or of different dtypes. scratch_floats: the scratch of one task of a kernel, if the step
+    does not set it. cost: the minimum cost of a step.
+    """
+
+    rules: Mapping[str, Sequence[KernelRule]]
+    held: Mapping[DType, DType]
+    epilogues: EpilogueLimits
+    fused_limits: FusedLimits
+    add_fused: Callable[[Any, FusedGroup], None]
+    formats: Sequence[Format]
+    pack: Callable[[Any, PackedWeight, View, View], None]
+    copy: Callable[[Any, View, View], None]
+    cast: Callable[[Any, View, View], None]
+    scratch_floats: Callable[[str, Mapping[str, Field]], int]
+    cost: Callable[[Lowered, Step], Cost]
+    _beyond: dict[str, list[list[int]]] = field(default_factory=dict, init=False, repr=False)
+
+    def beyond(self, op: str) -> list[list[int]]:
+        """Return where the next rule that begins differently is, per rule and condition; see `beyond.beyond`."""
+        if op not in self._beyond:
+            self._beyond[op] = beyond([rule.conditions for rule in self.rules.get(op, ())])
+        return self._beyond[op]
 
 
 class Asked(NamedTuple):

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, TensorType
-from ingot.lower.backend import Backend
 from ingot.lower.lowered import Field, Lowered, Pointer, Step, Tensor, moved, moved_field
 from ingot.lower.packed_weight import PackedWeight
-from ingot.lower.selection import Selection
+from ingot.lower.selection import Backend, Selection
 from ingot.lower.target import Target
 from ingot.lower.view import View, contiguous_strides, ordered_strides
 

@@ -1,7 +1,6 @@
 """The backend of CPUs: kernel rules by family, which fill `KERNEL_RULES` as their modules are imported."""
 
 from ingot.ir.dtype import DTYPES
-from ingot.lower.backend import Backend
 from ingot.lower.cpu import (
     attention,
     conv,
@@ -22,6 +21,7 @@ from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.fused import FUSED_LIMITS, add_fused
 from ingot.lower.cpu.kernel_rules import KERNEL_RULES
+from ingot.lower.selection import Backend
 from ingot.support import abi
 
 CPU = Backend(

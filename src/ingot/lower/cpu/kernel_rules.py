@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from ingot.ir.dtype import DType
 from ingot.ir.graph import Node, TensorType
-from ingot.lower.backend import Condition, KernelRule
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Lowering
-from ingot.lower.selection import Selection
+from ingot.lower.selection import Condition, KernelRule, Selection
 from ingot.lower.stored import groups_of, is_stored_as
 from ingot.lower.view import View
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ingot.ir.graph import Graph, Node
-from ingot.lower.backend import Backend
 from ingot.lower.legalize.table import LEGALIZATIONS, LEGALIZED_AS_THEMSELVES, legalize_node
 from ingot.lower.lowering import Lowering
 from ingot.lower.positions import position_nodes
-from ingot.lower.selection import Selection
+from ingot.lower.selection import Backend, Selection
 from ingot.lower.target import Target
 from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node

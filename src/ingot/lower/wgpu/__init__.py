@@ -8,14 +8,13 @@ from dataclasses import replace
 from ingot.errors import InputError
 from ingot.ir.dtype import boolean, f32, i8, i32, i64, u8
 from ingot.ir.graph import Node
-from ingot.lower.backend import Backend, KernelRule
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.elementwise import add_cast, add_copy
 from ingot.lower.cpu.fused import FUSED_LIMITS, add_fused
 from ingot.lower.cpu.kernel_rules import KERNEL_RULES
 from ingot.lower.cpu.linear import EPILOGUES, add_pack
 from ingot.lower.cpu.shape import VIEW
-from ingot.lower.selection import Selection
+from ingot.lower.selection import Backend, KernelRule, Selection
 from ingot.lower.step_builder import StepBuilder
 from ingot.lower.target import Target
 from ingot.lower.view import View
