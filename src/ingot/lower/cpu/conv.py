@@ -361,7 +361,7 @@ def _lines(lowering: Lowering, node: Node) -> None:
     weight = first.derive("concat", middle, last, first.derive("add", last), axis=1)
     out, rows = weight.dims[:2]
     x = lowering.image(root.operands[0])
-    work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 5 / 2 * NS.multiply_add * NS.window_factor
+    work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * (5 / 2) * NS.multiply_add * NS.window_factor
     panels = lowering.weight(weight.derive("reshape", shape=(out, rows)), "panels", True, F32)
     _emit(lowering, node, "conv2d_f32_lines", x, panels, work)
 
