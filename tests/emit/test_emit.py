@@ -1,5 +1,6 @@
 """Emitted C: built by plain compilers, its outputs are native's to the bit; what it holds and what it must not."""
 
+import datetime
 import fcntl
 import hashlib
 import json
@@ -134,7 +135,10 @@ def test_emitted_c_is_tried_with_clang() -> None:
     """One skip for all tests of emitted C that have no clang to compile with."""
 
 
-@pytest.fixture(params=["gcc", "clang"] if HAS_CLANG else ["gcc"])
+COMPILERS = ["gcc", "clang"] if HAS_CLANG else ["gcc"]
+
+
+@pytest.fixture(params=COMPILERS)
 def compiler(request: pytest.FixtureRequest) -> str:
     """gcc must be there, clang may be missing."""
     return request.param
@@ -253,8 +257,26 @@ def emitted(tmp_path_factory: pytest.TempPathFactory, objects: Path) -> Callable
     return get
 
 
+def flags_of_today(model: str, compiler: str) -> list[str]:
+    """Return the flags of a model in `make test`: one of the compilers optimises it, on the next day the other.
+
+    Under `slow` all compilers optimise every model: -O2 takes about four times as long as -O0.
+    """
+    seed = datetime.date.today().toordinal()
+    print(f"seed {seed}: the day's number")
+    is_optimised = (seed + list(MODELS).index(model) + COMPILERS.index(compiler)) % len(COMPILERS) == 0
+    return ["-O2"] if is_optimised else UNOPTIMISED.split()
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_same_bits_as_native(emitted, compiler: str, model: str) -> None:
+    case = emitted(model)
+    case.check(case.compiled(compiler, *flags_of_today(model, compiler), *STRICT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_same_bits_as_native_by_all_optimising_compilers(emitted, compiler: str, model: str) -> None:
     case = emitted(model)
     case.check(case.compiled(compiler, "-O2", *STRICT))
 
@@ -350,10 +372,17 @@ def source_text(name: str) -> str:
 # -- what the C holds -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flags", [UNOPTIMISED, "-O2"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(None, id="of today"),
+        *(pytest.param(flags, marks=pytest.mark.slow) for flags in (UNOPTIMISED, "-O2")),
+    ],
+)
 @pytest.mark.parametrize("model", ["block functional", "gpt2", "conv net"])
-def test_object_needs_only_libc_and_libm(emitted, compiler: str, model: str, flags: str) -> None:
-    model_o = emitted(model).object(compiler, *flags.split(), *STRICT)
+def test_object_needs_only_libc_and_libm(emitted, compiler: str, model: str, flags: str | None) -> None:
+    chosen = flags_of_today(model, compiler) if flags is None else flags.split()
+    model_o = emitted(model).object(compiler, *chosen, *STRICT)
     undefined = command(["nm", "-u", model_o.name], model_o.parent).splitlines()
     assert {line.split()[-1].partition("@")[0] for line in undefined} <= ALLOWED_SYMBOLS
     defined = command(["nm", "-g", "--defined-only", model_o.name], model_o.parent).split()
