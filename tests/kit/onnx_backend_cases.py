@@ -66,7 +66,8 @@ def failure(case: Case, content: bytes, data: list[Data]) -> str:
         for inputs, expected in data:
             feeds = dict(zip(graph.inputs, map(as_array, inputs), strict=True))
             results = interpret(graph, feeds)
-            if not all(same(got, want, case) for got, want in zip(results.values(), expected, strict=True)):
+            named = [results[name] for name in graph.outputs]  # without the states of random ops
+            if not all(same(got, want, case) for got, want in zip(named, expected, strict=True)):
                 return "differs"
     except IngotError as error:
         return str(error).splitlines()[0]
