@@ -109,13 +109,6 @@ VAGUE_WORDS = {
     r"(?i)\bmade\b": "built, created, computed or lowered to",
     r"(?i)\b(?:in|by|take|takes) turns\b|\bturned\b": "alternating, converted or transposed",
 }
-# Files and folders whose vague words are still to be replaced.
-UNREVISED = (
-    *(f"src/ingot/csrc/{name}" for name in ("gemm/", "quant/", "conv/", "linalg/fft.c", "abi.h")),
-    *(f"src/ingot/lower/{name}" for name in ("cpu/", "legalize/", "formats.py", "fused.py", "lowering.py")),
-    *(f"src/ingot/{name}" for name in ("lower/packed_weight.py", "load/onnx/", "session/", "emit/kernels.py")),
-    *(f"src/ingot/run/{name}" for name in ("store.py", "packing.py")),
-)
 HISTORY = {"docs/decisions.md", "docs/glossary.md", "CHANGELOG.md"}  # where old words may be
 
 # What may catch everything, because a package raises bare exceptions or a user's function any: (file, function).
@@ -400,7 +393,7 @@ def test_old_words_are_gone():
     for path in texts:
         if short(path) in HISTORY:
             continue
-        patterns = OLD_WORDS if short(path).startswith(UNREVISED) else OLD_WORDS | VAGUE_WORDS
+        patterns = OLD_WORDS | VAGUE_WORDS
         for number, line in enumerate(path.read_text().splitlines(), 1):
             for pattern, term in patterns.items():
                 if found := re.search(pattern, line):

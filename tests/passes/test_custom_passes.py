@@ -124,8 +124,8 @@ def test_cached_programs_know_nothing_of_it(tmp_path):
 
 
 REFUSED = [
-    (("dce", cancel), {}, "bad or taken name"),
-    (("no name", cancel), {}, "bad or taken name"),
+    (("dce", cancel), {}, "bad or used name"),
+    (("no name", cancel), {}, "bad or used name"),
     (("new", "cancel"), {}, "no function"),
     (("new", cancel), {"before": "nothing"}, "bad position, got before='nothing'"),
     (

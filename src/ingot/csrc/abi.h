@@ -347,7 +347,7 @@ typedef struct {
  * An int4 cache is [total_blocks][kv_heads][dim / 2][64], or [..][64][dim / 2], and dim is even: dims form groups of
  * INGOT_CACHE_GROUP, of which the last may be smaller; a byte holds dim i of the group's first half in its low bits,
  * and dim i of the second half above. Its scales are f16, [total_blocks][kv_heads][2 * groups][64]: for each group a
- * scale and a min, the number that 0 stands for. */
+ * scale and a min, the value of the smallest quantized weight. */
 typedef struct {
   const float *x; void *cache; void *scales;
   const int32_t *positions; const int32_t *owners; const int32_t *blocks; ingot_fault *fault;
@@ -433,18 +433,19 @@ typedef struct {
 } grid_args;
 
 /* Discrete Fourier transforms of `length` elements of each line. All results are divided by `divisor`. Lines are
- * [shape] and begin at the strides; elements of a line are *_step apart. `read` elements of each line are read, and
- * `made` are written. imaginary may be null for zeros; out_imaginary may be null where it is not wanted. form:
- * INGOT_FFT_*. radices: 2, 4 and odd numbers up to INGOT_FFT_RADIX, whose product is `length`. factors: the twiddle
- * factors in fft.c's layout; the roots of forms SPLIT and JOIN begin at roots_offset. block: lines that are transformed
- * together, 1 or INGOT_FFT_LINES. scratch: num_tasks slots of scratch_stride floats. */
+ * [shape] and begin at the strides; elements of a line are *_step apart. The first `read` elements of each line are
+ * read, and `written` elements of its result are written. imaginary may be null for zeros; out_imaginary may be null
+ * where it is not wanted. form: INGOT_FFT_*. radices: 2, 4 and odd numbers up to INGOT_FFT_RADIX, whose product is
+ * `length`. factors: the twiddle factors in fft.c's layout; the roots of forms SPLIT and JOIN begin at roots_offset.
+ * block: lines that are transformed together, 1 or INGOT_FFT_LINES. scratch: num_tasks slots of scratch_stride
+ * floats. */
 typedef struct {
   const void *real; const void *imaginary; void *out_real; void *out_imaginary; const void *factors; float *scratch;
   int32_t rank; int32_t form; int32_t inverse; int32_t pass_count;
   int64_t shape[12]; int64_t real_strides[12]; int64_t imaginary_strides[12];
   int64_t out_real_strides[12]; int64_t out_imaginary_strides[12];
   int64_t real_step; int64_t imaginary_step; int64_t out_real_step; int64_t out_imaginary_step;
-  int64_t length; int64_t read; int64_t made; int64_t divisor; int64_t block; int64_t roots_offset;
+  int64_t length; int64_t read; int64_t written; int64_t divisor; int64_t block; int64_t roots_offset;
   int64_t radices[32]; int64_t scratch_stride;
 } fft_args;
 

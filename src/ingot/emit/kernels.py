@@ -359,8 +359,8 @@ def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str],
     call = re.match(r"(\w+)\((\w+)", code)
     if call and call[1] in macros:  # the first argument of a macro that defines functions is their name
         parameter, body = re.match(r"#define \w+\((\w+)((?s:.*))", macros[call[1]]).groups()  # type: ignore[union-attr]
-        made = re.findall(rf"\bK\({parameter}(?:##(\w+))?\)\(", body)
-        return frozenset(call[2] + ending for ending in made), ()
+        called = re.findall(rf"\bK\({parameter}(?:##(\w+))?\)\(", body)
+        return frozenset(call[2] + ending for ending in called), ()
     if kernel := re.match(r"[\w ]*\bK\((\w+)\)\(", code):
         return frozenset({kernel[1]}), ()
     last = re.search(r"(\w+)(?:\)\(.*\))?;$", code) if code.startswith("typedef") else None

@@ -24,7 +24,7 @@ _KINDS = {"f64": "d", "f32": "f"} | {dtype.name: dtype.kind for dtype in DTYPES.
 def project(face: Interface, has_vector: bool) -> Project:
     """Return the build of a program around a model; with a test vector `make check` runs it."""
     headers, weights = library_headers(face), face.file("weights.bin")
-    check = f"--weights {{place}}/{weights} --check {{place}}/{face.file(VECTOR)}" if has_vector else ""
+    check = f"--weights {{folder}}/{weights} --check {{folder}}/{face.file(VECTOR)}" if has_vector else ""
     programs = {face.prefix: [face.file("main.c")]}
     return Project(face, library_sources(face), headers, headers[:2], programs, [weights], check)
 

@@ -1,7 +1,7 @@
 """The service of a language model: answers for many threads, decoded together for as long as the process lives.
 
 Continuous batching (Yu et al. 2022, "Orca") with prompts in chunks (Agrawal et al. 2023, "Sarathi"): each step runs one
-token of every answer and a chunk of waiting prompts, so that a long prompt does not delay the answers beside it.
+token of every answer and a chunk of waiting prompts, so that a long prompt does not delay other answers.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class Service:
         return parts
 
     def _chunk(self, decoding: int) -> int:
-        """Return how many tokens of prompts a step computes beside so many answers."""
+        """Return how many tokens of prompts a step computes together with so many answers."""
         most = mixed_rows(self.engine.model.context, self.engine.sequences.count) - decoding
         if not decoding or not self._seconds_per_token:
             return most

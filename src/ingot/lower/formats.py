@@ -26,7 +26,7 @@ class Block:
 class Dots:
     """The kernels that round the rows of a product to another dtype, if the target allows it.
 
-    family: the part of the kernel names. rows: the dtype that rows are rounded to; i32 stands for 24-bit integers. few:
+    family: the part of the kernel names. rows: the dtype that rows are rounded to; i32 means 24-bit integers. few:
     whether the kernels also cover few rows.
     """
 

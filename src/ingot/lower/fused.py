@@ -71,7 +71,7 @@ def find_fused_groups(
     for node in eligible:
         producers = (graph.producer(operand) for operand in node.operands)
         if any(other in eligible for other in (*producers, *graph.users(node.output))):  # a single node is no group
-            finder.place(node)
+            finder.assign(node)
     groups = dict.fromkeys(finder.group_of.values())
     return [group for group in groups if len(group.members) > 1]
 
@@ -112,7 +112,7 @@ class _Finder:
         self.group_of: dict[Node, FusedGroup] = {}
         self._nests: dict[tuple[Dims, bool, tuple[Dims, ...]], bool] = {}  # by space, reduces, and operands
 
-    def place(self, node: Node) -> None:
+    def assign(self, node: Node) -> None:
         """Add a node to the groups that compute its operands, or to a new one."""
         producers = (self.graph.producer(o) for o in node.operands)
         parents = list(dict.fromkeys(self.group_of[m] for m in producers if m is not None and m in self.group_of))

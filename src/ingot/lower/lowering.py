@@ -149,12 +149,12 @@ class Lowering(StepBuilder):
         layout: str = "raw",
         transposed: bool = False,
         format: Format | None = None,
-        beside: tuple[WeightExpr, ...] = (),
+        qparams: tuple[WeightExpr, ...] = (),
         group: int = 0,
     ) -> View:
-        """Return a static value in a layout; raw values keep their shape. beside, group: see `PackedWeight`."""
+        """Return a static value in a layout; raw values keep their shape. qparams, group: see `PackedWeight`."""
         value = self.weight_expr(value) if isinstance(value, str) else value
-        return self.add_weight(make_packed_weight(value, layout, transposed, format, beside, group))
+        return self.add_weight(make_packed_weight(value, layout, transposed, format, qparams, group))
 
     def image(self, value: str | None) -> View:
         """Return the value [N, C, H, W] channels last; copied if it is not. [N, C, W] gets one row."""
@@ -201,7 +201,7 @@ class Lowering(StepBuilder):
     def accepted_result(
         self, value: str, accepts: Callable[[View], bool], order: tuple[int, ...] | None = None
     ) -> View:
-        """Return `result` with any strides, or a stand-in for it if a kernel does not accept the view."""
+        """Return `result` with any strides, or a contiguous copy of it if a kernel does not accept the view."""
         view = self.result(value, strided=True, order=order)
         return view if accepts(view) else self.stand_in(value, view, order)
 

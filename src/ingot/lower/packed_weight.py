@@ -26,7 +26,7 @@ class PackedWeight:
     is [n, k]; several matrices one after another) or "gate_panels" (one [k, 2f] matrix, f a multiple of 16, as
     [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for panels of 32 columns.
     format: the storage format of elements, always set for panels; None for consecutive elements of the value's dtype.
-    beside: the scales and optionally the zero points of quantized weights, each [columns, groups of `group` elements],
+    qparams: the scales and optionally the zero points of quantized weights, each [columns, groups of `group` elements],
     transposed like the value. key: the text of the complete computation; the name of the value if steps pack it,
     without a store. nbytes: the size of the result in bytes.
     """
@@ -36,7 +36,7 @@ class PackedWeight:
     layout: str
     transposed: bool
     format: Format | None
-    beside: tuple[WeightExpr, ...] = ()
+    qparams: tuple[WeightExpr, ...] = ()
     group: int = 0
     nbytes: int = field(init=False)
 
@@ -47,12 +47,12 @@ class PackedWeight:
     def dtype(self) -> DType:
         """The dtype of the value and of the array of bytes; quantized values and scales are packed without gaps."""
         dtype = self.value.type.dtype
-        return dtype if self.beside else dtype.held
+        return dtype if self.qparams else dtype.held
 
     @property
     def parts(self) -> tuple[WeightExpr, ...]:
         """The packed expressions: the value, then its scales and zero points."""
-        return (self.value, *self.beside)
+        return (self.value, *self.qparams)
 
     def sources(self) -> Iterator[WeightExpr]:
         """Yield the weights and constants of the expressions; one that is read twice comes twice."""
@@ -67,7 +67,7 @@ class PackedWeight:
 
     @property
     def axis(self) -> int:
-        """The axis of the value that the columns of panels lie along."""
+        """The axis of the value along which the columns of panels run."""
         return 0 if self.transposed else 1
 
     @property
@@ -92,14 +92,14 @@ def make_packed_weight(
     layout: str = "raw",
     transposed: bool = False,
     format: Format | None = None,
-    beside: tuple[WeightExpr, ...] = (),
+    qparams: tuple[WeightExpr, ...] = (),
     group: int = 0,
 ) -> PackedWeight:
     """Return the packed weight of a value in a layout. Raises LimitError if the value's expression is too large."""
     key = f"{layout}{'.transposed' if transposed else ''} {value.text()}"
-    for each in beside:
+    for each in qparams:
         key += f" by groups of {group} ({each.text()})"
-    return PackedWeight(key, value, layout, transposed, format, beside, group)
+    return PackedWeight(key, value, layout, transposed, format, qparams, group)
 
 
 def panel_tables(graph: Graph, static: set[str]) -> set[str]:

@@ -45,7 +45,7 @@ def stored_arrays(value: WeightExpr, format: Format) -> tuple[WeightExpr, ...]:
     if format.decoder is None:
         return (value,)
     if value.op == format.decoder:
-        return (value.source, *(_as_matrix(value, beside) for beside in value.inputs[1:]))
+        return (value.source, *(_as_matrix(value, qparam) for qparam in value.inputs[1:]))
     parts = zip(*(stored_arrays(operand, format) for operand in value.inputs), strict=True)
     return tuple(_moved(value, operands, f"{value.name}.{format}.{i}") for i, operands in enumerate(parts))
 
@@ -101,10 +101,10 @@ def _moved(value: WeightExpr, operands: tuple[WeightExpr, ...], name: str) -> We
     return build_expr(value.op, operands, name, attributes)
 
 
-def _as_matrix(decoded: WeightExpr, beside: WeightExpr) -> WeightExpr:
+def _as_matrix(decoded: WeightExpr, qparam: WeightExpr) -> WeightExpr:
     """Return the scales or zero points of a dequantized matrix as a matrix."""
     assert decoded.node is not None
-    if beside.type.rank == 2:
-        return beside
-    (count,) = beside.dims
-    return beside.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
+    if qparam.type.rank == 2:
+        return qparam
+    (count,) = qparam.dims
+    return qparam.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))

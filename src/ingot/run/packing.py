@@ -26,7 +26,7 @@ class Scales:
     They are [n, groups] for matrices [n, k]: one for each `group` elements of k.
     """
 
-    beside: Sequence[Sequence[np.ndarray]]
+    qparams: Sequence[Sequence[np.ndarray]]
     group: int
 
 
@@ -42,8 +42,8 @@ def pack_panels(
     regular = _with_equal_strides(matrices)
     arguments = _arguments(format, regular, packed, transposed)
     if scales is not None:
-        beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
-        _set_scales(arguments, beside, transposed, scales.group)
+        qparams = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.qparams]
+        _set_scales(arguments, qparams, transposed, scales.group)
     library.kernel(format.pack, library.isa())(arguments, 0, 1)
 
 
@@ -69,7 +69,7 @@ class Packing:
         matrices = _with_equal_strides(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
         n, k = matrices[0].shape[axis], _elements(format, matrices[0], transposed)[1 - axis]
-        beside = [] if scales is None else [list(map(np.ascontiguousarray, arrays)) for arrays in scales.beside]
+        qparams = [] if scales is None else [list(map(np.ascontiguousarray, arrays)) for arrays in scales.qparams]
         column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
@@ -77,7 +77,7 @@ class Packing:
             parts = [_columns(matrix, columns, transposed) for matrix in matrices]
             args = _arguments(format, parts, packed[column * column_bytes :], transposed)
             if scales is not None:
-                shared = [[_columns(array, columns, transposed) for array in arrays] for arrays in beside]
+                shared = [[_columns(array, columns, transposed) for array in arrays] for arrays in qparams]
                 _set_scales(args, shared, transposed, scales.group)
                 parts += shared[0]
             spans = [pages(part) for part in parts if is_mapped(part)]
@@ -89,7 +89,7 @@ class Packing:
                     "page_bytes": [nbytes for _, nbytes in spans],
                 }
             )
-        self._arrays += [*matrices, *(array for arrays in beside for array in arrays), packed]
+        self._arrays += [*matrices, *(array for arrays in qparams for array in arrays), packed]
         self._nbytes += n * column_bytes
 
     def jobs(self, threads: int) -> list[tuple[int, Callable[[], None]]]:
@@ -159,14 +159,14 @@ def _elements(format: Format, array: np.ndarray, transposed: bool) -> tuple[int,
     return (rows, format.columns(columns)) if transposed else (rows, columns)
 
 
-def _set_scales(arguments: Any, beside: Sequence[Sequence[np.ndarray]], transposed: bool, group: int) -> None:
+def _set_scales(arguments: Any, qparams: Sequence[Sequence[np.ndarray]], transposed: bool, group: int) -> None:
     """Set the fields of quantized weights.
 
-    beside: row-major arrays, or ranges of their columns; they must outlive the struct.
+    qparams: row-major arrays, or ranges of their columns; they must outlive the struct.
     """
     arguments.group = group
-    for name, arrays in zip(("scales", "zeros"), beside, strict=False):
+    for name, arrays in zip(("scales", "zeros"), qparams, strict=False):
         for field, array in zip((name, f"second_{name}"), arrays, strict=False):
             setattr(arguments, field, load().cast("void*", array.ctypes.data))
-    along_n, along_k = (stride // beside[0][0].itemsize for stride in beside[0][0].strides)
+    along_n, along_k = (stride // qparams[0][0].itemsize for stride in qparams[0][0].strides)
     arguments.scale_n_stride, arguments.scale_k_stride = (along_n, along_k) if transposed else (along_k, along_n)

@@ -151,7 +151,7 @@ def _pack_jobs(packed_weight: PackedWeight, packed: np.ndarray, packing: Packing
         whole = packed[begin * column_bytes :]
         begin += width * len(matrices)
         if (arrays := _in_memory(matrices, width, axis)) is not None:
-            scales = Scales(arrays[1:], packed_weight.group) if packed_weight.beside else None
+            scales = Scales(arrays[1:], packed_weight.group) if packed_weight.qparams else None
             packing.add(format, arrays[0], whole, packed_weight.transposed, scales)
             continue
         # 4-bit values are unpacked to bytes before packing, so the number of elements counts.
@@ -231,8 +231,8 @@ def _pack_columns(
             arrays.append(quantized(values, start + begin, start + end, slices))
         else:
             arrays.append([slices.take(part, start + begin, start + end, axis) for part, start in parts])
-    values_of_each, *beside = zip(*arrays, strict=True)
-    scales = Scales(beside, packed_weight.group) if beside else None
+    values_of_each, *qparams = zip(*arrays, strict=True)
+    scales = Scales(qparams, packed_weight.group) if qparams else None
     pack_panels(packed_weight.panels, values_of_each, packed, packed_weight.transposed, scales)
     slices.release()
 

@@ -162,9 +162,9 @@ def clear(root: Path) -> None:
 
 def _identities(model: str, locations: Mapping[str, object]) -> dict[str, list[int]]:
     """Return the current identities of an entry's files; external data is never behind a symbolic link."""
-    beside = os.path.dirname(model)
+    folder = os.path.dirname(model)
     return {
-        location: list(identity(os.lstat(os.path.join(beside, location)) if location else os.stat(model)))
+        location: list(identity(os.lstat(os.path.join(folder, location)) if location else os.stat(model)))
         for location in locations
     }
 
@@ -210,7 +210,7 @@ def _evict(root: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or any file in its place. A process that has mapped it keeps its mapping."""
+    """Remove a folder, or any file at its path. A process that has mapped it keeps its mapping."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     else:

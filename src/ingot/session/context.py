@@ -42,7 +42,7 @@ class Context:
         shared, bindings = executable.shared, executable.bindings
         self._arena, self._state = Arena(), Arena() if shared is None else shared.state
         self._carries = None if shared is None else False  # whether segments pass states on as arrays
-        self._states = {} if shared is None else shared.places  # the location of each state, in every binding
+        self._states = {} if shared is None else shared.allocations  # the location of each state, in every binding
         self._compiling = OwnedLock("run")
         self._printing = OwnedLock("run")
         self._debug = debug()

@@ -128,7 +128,7 @@ class IOBinding:
 
 
 def shown_bindings(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:
-    """A line about a binding, and the rows of a table of its arrays. An output of None is made by a run."""
+    """A line about a binding, and the rows of a table of its arrays. An output of None is allocated by a run."""
     counts = f"{counted(len(inputs), 'input')}, {counted(len(outputs), 'output')}"
     rows = [("input", *each) for each in inputs.items()] + [("output", *each) for each in outputs.items()]
     return f"<IOBinding: {counts}>", [(kind, name, _shown(array)) for kind, name, array in rows]

@@ -35,7 +35,7 @@ class Explanation:
     dtype of each bf16 or quantized tensor, of weights and of data between steps; empty for a single node. fused: the
     values whose kernels also compute the explained node, if it has no separate kernel. trades: the decisions of passes
     between memory and time, by the values concerned; for a single node only its own. sources: the named nodes of the
-    loaded model that each node stands for.
+    loaded model that each node computes.
     """
 
     isa: str

@@ -50,13 +50,13 @@ class SessionKeywords(TypedDict, total=False):
 class Shared:
     """A source of sessions with shared states and weights.
 
-    places: the location of each state. unpacked: see `Target`. snapshot: returns the same graph over weights, with the
-    current values of the states.
+    allocations: the location of each state. unpacked: see `Target`. snapshot: returns the same graph over weights, with
+    the current values of the states.
     """
 
     graph: Graph
     state: Arena
-    places: dict[str, Allocation]
+    allocations: dict[str, Allocation]
     weights: WeightStore
     unpacked: frozenset[str]
     snapshot: Callable[[], Graph]

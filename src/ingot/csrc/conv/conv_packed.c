@@ -14,9 +14,9 @@
 #define CONV_SHORT 1152
 #endif
 
-#define INGOT_CONV_NARROW 1  /* the variant for bf16 images, which are read plane by plane */
-#define CONV_SMALL (1 << 15) /* most elements of a filter for which a window longer than INGOT_K_BLOCK is read in
-                                place */
+#define INGOT_CONV_NARROW 1 /* the variant for bf16 images, which are read plane by plane */
+/* Most elements of a filter for which a window longer than INGOT_K_BLOCK is read in place. */
+#define CONV_SMALL (1 << 15)
 
 /* The layout of windows: `planes` planes `plane_stride` apart, in which a kernel position has `unit` adjacent elements;
  * k elements in total. An element is the tile's, a float or a pair of bf16. narrow: planes are bf16, two adjacent

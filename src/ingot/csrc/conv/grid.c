@@ -36,10 +36,10 @@ static inline void grid_axis(const grid_args *args, vf at, int64_t size, int64_t
   v_store(taps->weight[1], task);
   for (int32_t i = 0; i < 2; i++)
     for (int32_t l = 0; l < 16; l++) {
-      const int64_t place = (int64_t)whole[l] + i, last = size - 1;
-      const int64_t inside = place < 0 ? 0 : place > last ? last : place;
+      const int64_t position = (int64_t)whole[l] + i, last = size - 1;
+      const int64_t inside = position < 0 ? 0 : position > last ? last : position;
       taps->offset[i][l] = inside * stride;
-      taps->counts[i][l] = (uint8_t)((inside == place) | (args->border != 0));
+      taps->counts[i][l] = (uint8_t)((inside == position) | (args->border != 0));
     }
 }
 

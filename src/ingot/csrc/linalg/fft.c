@@ -275,8 +275,8 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
                                       int64_t count, const type *x) {                                                  \
     const int64_t block = args->block;                                                                                 \
     const type scale = (type)1 / (type)args->divisor;                                                                  \
-    for (int64_t first = 0; to && first < args->made; first += 16) {                                                   \
-      const int64_t last = args->made - first < 16 ? args->made : first + 16;                                          \
+    for (int64_t first = 0; to && first < args->written; first += 16) {                                                \
+      const int64_t last = args->written - first < 16 ? args->written : first + 16;                                    \
       for (int64_t line = 0; line < count; line++) {                                                                   \
         type *elements = (type *)to + begin[line];                                                                     \
         for (int64_t j = first; j < last; j++) elements[j * step] = x[j * block + line] * scale;                       \

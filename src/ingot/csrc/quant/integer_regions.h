@@ -1,5 +1,5 @@
 /* integer_regions.h: integer convolutions by AMX without gathered windows. The rows of the image that a region of the
- * result reads are copied once with zero points around them, or read in place, so that the windows of adjacent pixels
+ * result reads are copied once with zero points around them, or read in index, so that the windows of adjacent pixels
  * are evenly spaced, and the next row's windows follow them. The pixels between rows are multiplied too, but their
  * results are discarded. */
 #ifndef INGOT_INTEGER_REGIONS_H
@@ -340,8 +340,8 @@ static inline void region_positions(const region_task *t, const region *r, const
       for (int32_t block = 0; block < blocks; block++) {
         const int64_t first = begin + task_begin(end - begin, block, blocks);
         const int64_t rows = begin + task_begin(end - begin, block + 1, blocks) - first;
-        const int64_t place = last && p.first ? block % 2 * 2 * AMX_ROWS : first - begin;
-        const region_block now = {first, rows, sums + place * INGOT_PANEL};
+        const int64_t index = last && p.first ? block % 2 * 2 * AMX_ROWS : first - begin;
+        const region_block now = {first, rows, sums + index * INGOT_PANEL};
         p.a = r->a + k + first * t->pixel_step;
         p.prefetch = prefetch ? prefetch + block * (bytes / (64 * INGOT_PANEL)) * p.prefetch_step : NULL;
         region_sums(rows, panel->count, &p, now.sums);

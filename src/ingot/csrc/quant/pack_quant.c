@@ -104,12 +104,12 @@ static inline __attribute__((always_inline)) void pack_quant_block(const pack_ar
 static inline __attribute__((always_inline)) void pack_quant_scales(const pack_args *g, const pack_quant_source *src,
                                                                     const int bits, const int scale, int64_t k,
                                                                     int64_t begin, int64_t end, int64_t column,
-                                                                    uint8_t *beside) {
+                                                                    uint8_t *qparams) {
   const int64_t stride = g->scale_n_stride, at = k / g->group * g->scale_k_stride;
   const int32_t flip = g->flip;
-  uint8_t *zeros = beside + scale * INGOT_PANEL;
+  uint8_t *zeros = qparams + scale * INGOT_PANEL;
   for (int64_t j = begin; j < end; j++, column++) {
-    memcpy(beside + scale * column, src->scales + scale * (at + j * stride), (size_t)scale);
+    memcpy(qparams + scale * column, src->scales + scale * (at + j * stride), (size_t)scale);
     if (src->zeros) zeros[column] = (uint8_t)((src->zeros[at + j * stride] ^ flip) << (8 - bits));
   }
 }

@@ -135,7 +135,7 @@ def _project(face: Interface, has_chat: bool, has_vector: bool) -> Project:
     own = [f"{face.prefix}_{part}" for part in library]
     headers = [*library_headers(face), *(f"{each}.h" for each in own)]
     inner = [f"{face.prefix}_facts.h", f"{face.prefix}_{_COMMAND}.h"]
-    check = f"--folder {{place}} --check {{place}}/{face.file(VECTOR)}" if has_vector else ""
+    check = f"--folder {{folder}} --check {{folder}}/{face.file(VECTOR)}" if has_vector else ""
     return Project(
         face,
         [*library_sources(face), *(f"{each}.c" for each in own)],

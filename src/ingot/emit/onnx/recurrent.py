@@ -117,7 +117,7 @@ def linear_attention(
     if builder.type(node, 0).dtype is f64:
         raise UnsupportedError("linear attention of f64 is not supported, of f32 is")
     heads = builder.type(node, 0).shape[2]
-    made, last = builder.add_all(
+    result, last = builder.add_all(
         "LinearAttention",
         2,
         *(packed(i, x) for i, x in enumerate((q, k, v))),
@@ -130,4 +130,4 @@ def linear_attention(
         scale=float(node.scale),
         update_rule=f"{'gated_' if decay else ''}delta" if beta else "gated" if decay else "linear",
     )
-    return builder.Reshape(made, builder.sizes(builder.type(node, 2).shape)), last
+    return builder.Reshape(result, builder.sizes(builder.type(node, 2).shape)), last

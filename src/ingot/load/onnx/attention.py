@@ -283,7 +283,7 @@ def rotary_embedding_microsoft(call: Call) -> str:
 def rotary_embedding_of_axes(call: Call) -> str:
     """Rotate each column by the angle of one of three positions [3,B,S]: its time, its height or its width.
 
-    mrope_section: the number of columns of each. They lie one after the other, or, with `mrope_layout`, in turn, as
+    mrope_section: the number of columns of each. They are adjacent, or, with `mrope_layout`, in turn, as
     long as a section has columns left; the columns of the time fill the rest.
     """
     build, sections = call.build, call.attr_ints("mrope_section")

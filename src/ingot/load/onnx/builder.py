@@ -111,7 +111,7 @@ class OnnxBuilder(Builder):
         super().__init__(facts.graph)
         self.facts = facts
         self.hint = hint
-        self.made: set[str] = set()  # values that this builder has added
+        self.added: set[str] = set()  # values that this builder has added
         self.ops: set[str] = set()  # ops that were requested, evaluated ones included
 
     def type(self, name: str) -> TensorType:
@@ -218,7 +218,7 @@ class OnnxBuilder(Builder):
         outputs = self._evaluated(node) or node.outputs
         if fixed:
             self.facts.constants.update(outputs)
-        self.made.update(outputs)
+        self.added.update(outputs)
         return outputs
 
     def _data(self, name: str) -> np.ndarray | None:

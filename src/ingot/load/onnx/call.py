@@ -46,8 +46,6 @@ class Around(Protocol):
 
     def branch(self, call: Call, attribute: str) -> Body | IngotError: ...
 
-    def expand(self, call: Call) -> tuple[str | None, ...]: ...
-
     def named(self, name: str) -> str: ...
 
 
@@ -102,10 +100,6 @@ class Call:
                     f"attribute {attribute!r} has a wrong number of {noun}, got {got}, expected {expected}"
                 )
         return graph
-
-    def expanded(self) -> tuple[str | None, ...]:
-        """Inline the body that ONNX's schema has for the op, one of ai.onnx."""
-        return self.around.expand(self)
 
     def named(self, name: str) -> str:
         """Return the value with this name in the graph that contains the node."""

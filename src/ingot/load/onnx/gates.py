@@ -1,5 +1,5 @@
-"""Rules for ops of com.microsoft that newer language models have beside attention: gates, norms of branches, and
-hyper-connections.
+"""Rules for ops of com.microsoft that newer language models have in addition to attention: gates, norms of branches,
+and hyper-connections.
 
 Hyper-connections replace the residual stream of a model by several parallel ones ("branches"). A tensor of branches is
 [..., C, H], or [..., C * H] with the attribute `num_branches`. As in ONNX Runtime, sums and norms are computed in f32

@@ -129,9 +129,6 @@ class _Enclosing:
     def branch(self, call: Call, attribute: str) -> Body | IngotError:
         return self.loader.fitting_branch(call, self.frame, attribute)
 
-    def expand(self, call: Call) -> tuple[str | None, ...]:
-        return self.loader.expand(call, call.opset, self.frame)
-
     def named(self, name: str) -> str:
         return _value_named(self.frame, name)
 
@@ -294,9 +291,9 @@ class _Loader:
 
     def named(self, result: str | _Missing | None, name: str | None, build: OnnxBuilder) -> str | _Missing | None:
         """Rename a value that this node has added to its name in the model."""
-        if not isinstance(result, str) or result not in build.made or not name:
+        if not isinstance(result, str) or result not in build.added or not name:
             return result
-        build.made.discard(result)
+        build.added.discard(result)
         final = build.graph.fresh(name)
         build.facts.rename(result, final)
         return final

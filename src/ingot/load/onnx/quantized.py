@@ -44,7 +44,7 @@ def matmul_nbits(call: Call) -> str:
     return call.cast(product, dtype)
 
 
-# The numbers that the 4 bits of an element stand for, by attribute quant_type of MatMulBnb4: FP4 and NF4.
+# The 16 values of an element, by attribute quant_type of MatMulBnb4: FP4 and NF4.
 _BNB4 = (
     (0.0, 0.0052083333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25,
      -0.0, -0.0052083333, -0.66666667, -1.0, -0.33333333, -0.5, -0.16666667, -0.25),

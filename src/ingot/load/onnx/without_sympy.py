@@ -21,7 +21,7 @@ class _Later(types.ModuleType):
 
 
 def import_onnx_ir() -> None:
-    """Import onnx_ir with stand-ins for sympy and for the onnx_ir module that uses sympy at import time."""
+    """Import onnx_ir with empty modules in place of sympy and for the onnx_ir module that uses sympy at import time."""
     stand_ins = [_Later(name) for name in ("sympy", "onnx_ir._symbolic_shapes") if name not in sys.modules]
     sys.modules.update({module.__name__: module for module in stand_ins})
     try:

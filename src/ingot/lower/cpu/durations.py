@@ -19,7 +19,7 @@ class Durations:
     fit into the second-level cache, divided by the units.
     """
 
-    # One multiply-add. Unless the name says otherwise, of f32 in panels.
+    # One multiply-add. Of f32 in panels.
     multiply_add: float = 0.018  # [0.017, 0.018]
     multiply_add_dots: float = 0.009  # of rows of bf16 or int8, by dot products [0.0087 of bf16, none]
     multiply_add_depthwise: float = 0.03  # [0.028, 0.039]
@@ -34,7 +34,7 @@ class Durations:
     planes_factor: float = 1.3  # of a convolution without panels [4.4, 5.5 for 16 channels of 7 x 7 pixels]
     attention_gradient_factor: float = 2.5  # of attention [2.6, 2.4]
 
-    # One element. Unless the comment says otherwise, of the result.
+    # One element. Of the result, if the comment names no other.
     packed: float = 0.25  # of panels [0.15, 0.14]
     packed_keys: float = 0.3  # of keys and values, by attention
     packed_integer: float = 0.5  # of the right operand of a product of two activations of bytes

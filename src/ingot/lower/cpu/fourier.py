@@ -108,15 +108,15 @@ def _transform(kernel: str, dtype: DType, op: str) -> None:
         lines = [_first_elements(view, node.axis) for view in (*given, *results)]
         shape, strides = collapse(lines)
         names = (*_SIDES[0][: len(given)], *_SIDES[1][: len(results)])
-        places = {
+        locations = {
             name: (pointer(view), own, view.strides[node.axis])
             for name, view, own in zip(names, (*given, *results), strides, strict=True)
         }
         if is_paired:  # every second element is the imaginary part of the element before it
             real, imaginary = _SIDES[op == "irfft"]
-            first, own, step = places[real]
-            places[real] = first, own, 2 * step
-            places[imaginary] = replace(first, byte_offset=first.byte_offset + step * dtype.itemsize), own, 2 * step
+            first, own, step = locations[real]
+            locations[real] = first, own, 2 * step
+            locations[imaginary] = replace(first, byte_offset=first.byte_offset + step * dtype.itemsize), own, 2 * step
         block = _LINES if math.prod(map(int, shape)) >= _LINES and length <= _MAX_IN_BLOCKS else 1
         angles, roots_offset = _factors(length, block, LANES[dtype], size if is_paired else 0)
         table = WeightExpr(f"{op}.{size}", (TensorType(f64, angles.shape),), data=angles).derive("cos")
@@ -126,10 +126,10 @@ def _transform(kernel: str, dtype: DType, op: str) -> None:
             "factors": pointer(factors), "rank": len(shape), "shape": shape, "form": form, "inverse": int(is_inverse),
             "length": length, "divisor": size if is_inverse else 1, "block": block, "roots_offset": roots_offset,
             "read": length if form == _SPLIT else given[0].shape[node.axis],
-            "made": length if form == _JOIN else results[0].shape[node.axis],
+            "written": length if form == _JOIN else results[0].shape[node.axis],
             "radices": tuple(radices(length)), "pass_count": len(radices(length)),
         }  # fmt: skip
-        for name, (first, own, step) in places.items():
+        for name, (first, own, step) in locations.items():
             fields |= {name: first, f"{name}_strides": own, f"{name}_step": step}
         work = math.prod(map(int, shape)) * length * (3 + len(radices(length))) * NS.fourier_pass
         lowering.step(kernel, "fft_args", fields, [*given, factors], results, work=work)

@@ -87,11 +87,11 @@ def add_fused(lowering: Lowering, group: FusedGroup) -> None:
         "col_steps": tuple(s[2] for s in nest.strides),
         "slot_offsets": tuple(slots.offsets), "slot_kinds": tuple(slots.kinds),
         "op_count": len(ops), "segment_count": ops[-1].segment + 1, "segment": tuple(op.segment for op in ops),
-        "code": tuple(op.code for op in ops), "out": tuple(slots.places[op.out] for op in ops),
+        "code": tuple(op.code for op in ops), "out": tuple(slots.locations[op.out] for op in ops),
         "alpha": tuple(op.alpha for op in ops), "beta": tuple(op.beta for op in ops),
     }  # fmt: skip
     for i, name in enumerate("abcdef"):
-        fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
+        fields[name] = tuple(slots.locations[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
     size = nest.outer * nest.rows * nest.cols
     work = size * sum(NS.fused_costly if op.is_costly else NS.fused_cheap for op in ops if op.reduces or not op.column)
     lowering.node_name = group.name
@@ -282,7 +282,7 @@ class _Slots:
 
     def __init__(self, ops: Sequence[_Op], numbers: dict[str, int], nest: LoopNest):
         self.ops = ops
-        self.places = dict(numbers)
+        self.locations = dict(numbers)
         width = -(-int(nest.cols) // 16) * 16
         # Reductions process several rows together, and tasks share the work by blocks of rows.
         reduces = any(op.reduces for op in ops)
@@ -317,21 +317,21 @@ class _Slots:
             before = [v for v in dying.get(i, []) if self._is_fused(v)]
             for value in before:
                 self._release(value)
-            if op.out not in self.places:
+            if op.out not in self.locations:
                 if not self._free[kind]:
                     self._free[kind].append(len(self.kinds))
                     self.kinds.append(kind)
-                self.places[op.out] = _MEMORY + self._free[kind].pop()
+                self.locations[op.out] = _MEMORY + self._free[kind].pop()
             for value in dying.get(i, []):
                 if value not in before:
                     self._release(value)
 
     def _release(self, value: str) -> None:
-        slot = self.places[value] - _MEMORY
+        slot = self.locations[value] - _MEMORY
         self._free[self.kinds[slot]].append(slot)
 
     def _is_fused(self, value: str) -> bool:
-        return value in self.places and self.kinds[self.places[value] - _MEMORY] == _SLOT
+        return value in self.locations and self.kinds[self.locations[value] - _MEMORY] == _SLOT
 
     def _kind(self, op: _Op) -> int:
         if op.column:
@@ -344,7 +344,7 @@ class _Slots:
         death: dict[str, int] = {}
         segment_ends = {op.segment: i for i, op in enumerate(self.ops)}
         for op in self.ops:
-            if op.out in self.places:
+            if op.out in self.locations:
                 continue
             readers = [i for i, reader in enumerate(self.ops) if op.out in reader.operands]
             last = max(readers)

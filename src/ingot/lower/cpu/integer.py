@@ -429,11 +429,11 @@ def _between(op: str, narrow: DType) -> None:
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.view(node.operands[0])
         rank = len(x.shape)
-        beside = [_spread(lowering.contiguous(o), rank, node.axis) for o in node.operands[1:] if o is not None]
+        qparams = [_spread(lowering.contiguous(o), rank, node.axis) for o in node.operands[1:] if o is not None]
         order = image_order([x], rank) or _wanted_order(lowering, node.output)
         out = lowering.result(node.output, strided=True, order=order)
-        fields = elementwise_fields([x, *beside], out, SHORT)
-        reads = [x, *beside]
+        fields = elementwise_fields([x, *qparams], out, SHORT)
+        reads = [x, *qparams]
         lowering.step(kernel, "elementwise_args", fields, reads, [out], work=out.size * NS.rounded)
 
 

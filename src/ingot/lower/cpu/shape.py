@@ -11,7 +11,7 @@ from ingot.lower.view import View, image_order, reshaped_order
 VIEW = "view"  # no kernel: the result is the operand's memory
 
 
-def place(lowering: Lowering, node: Node, view: View | None) -> None:
+def assign_view(lowering: Lowering, node: Node, view: View | None) -> None:
     """Lower a node such as reshape: its result is `view`, or a copy if it already has memory, as in a concat.
 
     view: the operand in the shape of the result; None if strides cannot express it.
@@ -55,22 +55,22 @@ def _same_elements(a: View, b: View) -> bool:
 
 @kernel_rule("reshape", VIEW)
 def _reshape(lowering: Lowering, node: Node) -> None:
-    place(lowering, node, lowering.view(node.operands[0]).reshape(lowering.graph.type(node.output).dims))
+    assign_view(lowering, node, lowering.view(node.operands[0]).reshape(lowering.graph.type(node.output).dims))
 
 
 @kernel_rule("permute", VIEW)
 def _permute(lowering: Lowering, node: Node) -> None:
-    place(lowering, node, lowering.view(node.operands[0]).permute(node.axes))
+    assign_view(lowering, node, lowering.view(node.operands[0]).permute(node.axes))
 
 
 @kernel_rule("slice", VIEW)
 def _slice(lowering: Lowering, node: Node) -> None:
-    place(lowering, node, lowering.view(node.operands[0]).slice(node.starts, node.stops, node.steps))
+    assign_view(lowering, node, lowering.view(node.operands[0]).slice(node.starts, node.stops, node.steps))
 
 
 @kernel_rule("expand", VIEW)
 def _expand(lowering: Lowering, node: Node) -> None:
-    place(lowering, node, lowering.view(node.operands[0]).expand(lowering.graph.type(node.output).dims))
+    assign_view(lowering, node, lowering.view(node.operands[0]).expand(lowering.graph.type(node.output).dims))
 
 
 @kernel_rule("concat", "copy_b")

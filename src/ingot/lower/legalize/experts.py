@@ -13,5 +13,5 @@ def _expert_matmul(g: Expansion, x: str, chosen: str, experts: str) -> str:
     wide = g.reshape(g.expand(x, shape=(rows, slots, size)), shape=(1, rows * slots, size))
     products = g.matmul(wide, experts, transpose_b=True)
     chosen = g.checked_index(chosen, limit=g.type(experts).dims[0], what="chosen")
-    places = g.expand(g.reshape(chosen, shape=(1, rows * slots, 1)), shape=(1, rows * slots, out))
-    return g.reshape(g.gather_elements(products, places, axis=0), shape=(rows, slots, out))
+    indices = g.expand(g.reshape(chosen, shape=(1, rows * slots, 1)), shape=(1, rows * slots, out))
+    return g.reshape(g.gather_elements(products, indices, axis=0), shape=(rows, slots, out))

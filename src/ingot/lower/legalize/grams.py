@@ -67,11 +67,11 @@ def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DTy
     return g.reduce_sum(g.cast(is_there, dtype=dtype), axes=(2,), keepdims=False)
 
 
-def _scattered(g: Expansion, values: str, places: Sequence[int]) -> str:
+def _scattered(g: Expansion, values: str, positions: Sequence[int]) -> str:
     """Add up columns [rows, 1 + n-grams] at their output positions, in order; the first column is zeros."""
-    columns: list[list[int]] = [[] for _ in range(max(places) + 1)]
-    for column, place in enumerate(places, 1):
-        columns[place].append(column)
+    columns: list[list[int]] = [[] for _ in range(max(positions) + 1)]
+    for column, position in enumerate(positions, 1):
+        columns[position].append(column)
     layers = [[each[i] if i < len(each) else 0 for each in columns] for i in range(max(map(len, columns)))]
     total, *others = (g.gather(values, g.constant(np.array(layer), i64), axis=1) for layer in layers)
     for other in others:

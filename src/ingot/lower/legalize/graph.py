@@ -46,7 +46,7 @@ def legalize(graph: Graph, target: Target, backend: Backend) -> tuple[Lowering, 
 
 
 def _refused(selection: Selection) -> Iterator[Node]:
-    """Yield the nodes that no kernel rule accepts; of a group with an epilogue, the last node stands for all."""
+    """Yield the nodes that no kernel rule accepts; of a group with an epilogue, only the last node."""
     skipped = selection.grouped | position_nodes(selection.graph, selection.static)
     for node in selection.graph.nodes:
         if node not in skipped and node.outputs[0] not in selection.static and selection.ask(node).row is None:
