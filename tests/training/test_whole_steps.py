@@ -38,8 +38,8 @@ def test_a_signal_while_c_runs_leaves_a_step_whole(accumulate, tmp_path):
     for delay in np.linspace(0.001, 0.03, 6):
         trainer.load(tmp_path / "before")
         timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
-        timer.start()
         try:
+            timer.start()  # a busy machine may resume this thread after the delay
             trainer.step(x, x)
             timer.join()
         except KeyboardInterrupt:
