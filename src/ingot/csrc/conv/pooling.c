@@ -19,20 +19,20 @@ static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64
 typedef struct { int64_t x; int64_t out; pooling_taps rows; pooling_taps columns; int64_t count; } pooling_window;
 
 /* An output pixel. */
-typedef struct { int64_t image, line, column; } pooling_pixel;
+typedef struct { int64_t image, line, column; } pooling_position;
 
-static inline pooling_pixel pooling_pixel_at(const pool_args *g, int64_t pixel) {
+static inline pooling_position pooling_position_at(const pool_args *g, int64_t pixel) {
   const int64_t line = g->out_width ? pixel / g->out_width : 0, image = g->out_height ? line / g->out_height : 0;
-  return (pooling_pixel){image, line - image * g->out_height, pixel - line * g->out_width};
+  return (pooling_position){image, line - image * g->out_height, pixel - line * g->out_width};
 }
 
-static inline pooling_pixel pooling_next(const pool_args *g, pooling_pixel p) {
+static inline pooling_position pooling_next(const pool_args *g, pooling_position p) {
   if (++p.column < g->out_width) return p;
-  if (++p.line < g->out_height) return (pooling_pixel){p.image, p.line, 0};
-  return (pooling_pixel){p.image + 1, 0, 0};
+  if (++p.line < g->out_height) return (pooling_position){p.image, p.line, 0};
+  return (pooling_position){p.image + 1, 0, 0};
 }
 
-static inline pooling_window pooling_window_at(const pool_args *g, pooling_pixel p) {
+static inline pooling_window pooling_window_at(const pool_args *g, pooling_position p) {
   const int64_t top = p.line * g->stride_h - g->pad_top, left = p.column * g->stride_w - g->pad_left;
   pooling_window w;
   w.rows = pooling_inside(top, g->dilation_h, g->kernel_h, g->height);
@@ -75,8 +75,8 @@ static inline __attribute__((always_inline)) void pooling(const pool_args *g, co
                                                           pooling_pixel compute, int32_t task, int32_t num_tasks) {
   const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);
   int64_t pixel = task_begin(pixels, task, num_tasks);
-  for (pooling_pixel at = pooling_pixel_at(g, pixel); pixel < end; pixel++, at = pooling_next(g, at)) {
-    const pooling_window w = pooling_window_at(g, at);
+  for (pooling_position p = pooling_position_at(g, pixel); pixel < end; pixel++, p = pooling_next(g, p)) {
+    const pooling_window w = pooling_window_at(g, p);
     compute(g, &w, (const char *)g->x + w.x * item_bytes, (char *)g->out + w.out * item_bytes);
   }
 }
