@@ -23,6 +23,7 @@ from ingot.llm.sequences import Sequence
 MAX_WAITING = 256  # answers that wait for a sequence
 STEP_SECONDS = 0.05  # the time of a step that decodes answers and computes a chunk of a prompt
 LEAST_CHUNK = 16  # tokens of a prompt that a step computes at least
+_PAUSE_SECONDS = 0.005  # until free sequences are looked for again
 _FORGETTING = 0.2  # the weight of the newest measurement of the time per token
 
 Notify = Callable[[Generation, bool, "IngotError | None"], None]
@@ -192,6 +193,8 @@ class Service:
             if self._active:
                 self._step()
                 yield
+            elif self._waiting:
+                time.sleep(_PAUSE_SECONDS)  # other callers of the model use every sequence
 
     def _admit(self) -> None:
         """Start waiting answers in free sequences; end those that were stopped while they waited."""
