@@ -121,7 +121,7 @@ def test_a_rank_may_be_given(rng: np.random.Generator) -> None:
         ({"a_rank": 2, "b_rank": 1, "a_0": 2, "b_0": ingot.at_most(4)}, ["a_1", "b_0"]),
     ):
         session = InferenceSession(content, threads=1, dims=dims)
-        assert session.bindings.interface.symbols == symbols
+        assert session._executable.bindings.interface.symbols == symbols
         np.testing.assert_allclose(*session.run(None, feeds), expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(InputError, match=r"no such dim, got .'a_0'., expected .'a_rank', 'b_rank'"):
         InferenceSession(content, dims={"a_0": 2})

@@ -166,7 +166,7 @@ ROWS = {
     ),
     "O29": Row(
         "symbols that a run contradicts",
-        tests="run/interpret wrong_feeds; run/rebinding shapes_that_were_right_before_are_taken_at_once",
+        tests="run/interpret wrong_feeds; run/rebinding shapes_that_were_valid_before_are_accepted_at_once",
     ),
     "O30": Row(
         "more results or operands than an op has, a subgraph where none belongs",
@@ -201,7 +201,7 @@ ROWS = {
     ),
     "O36": Row(
         "outputs that are inputs, constants, each other; no nodes",
-        tests="run/session outputs_that_are_inputs_views_and_constants; load/load_onnx outputs_that_no_node_makes;"
+        tests="run/session outputs_that_are_inputs_views_and_constants; load/load_onnx outputs_that_no_node_computes;"
         " whole/random_graphs found",
     ),
     "O37": Row(
@@ -247,7 +247,7 @@ ROWS = {
     "P1": Row("inputs that are missing, too many or misspelt", tests="run/session wrong_inputs"),
     "P2": Row(
         "another rank, dim or dtype; lists, numbers, objects",
-        tests="run/session wrong_inputs; ort/calls what_is_not_taken; ort/calls lists_are_taken_as_there",
+        tests="run/session wrong_inputs; ort/calls rejected_inputs; ort/calls lists_are_accepted_as_there",
     ),
     "P3": Row(
         "strided, reversed, broadcast, unaligned, mapped, masked arrays and those of another byte order",
@@ -257,7 +257,7 @@ ROWS = {
         "bound arrays that overlap, are too small or of another dtype",
         tests="run/session io_binding; run/session bound_arrays_that_share_memory",
     ),
-    "P5": Row("arrays that are let go or changed during a run", tests="run/session inputs_are_held_for_the_whole_call"),
+    "P5": Row("arrays that are let go or changed during a run", tests="run/session inputs_are_alive_for_the_whole_call"),
     "P6": Row(
         "results that outlive the session and its next run",
         tests="run/session outputs_are_the_callers",
@@ -277,7 +277,7 @@ ROWS = {
     ),
     "P10": Row(
         "tensors of other libraries, by DLPack, on other devices, with gradients",
-        tests="ort/calls what_else_is_taken; ort/calls dlpack_is_taken; ort/calls what_is_not_taken",
+        tests="ort/calls other_accepted_inputs; ort/calls dlpack_is_accepted; ort/calls rejected_inputs",
     ),
     "P11": Row(
         "runs from inside a run",
@@ -285,7 +285,7 @@ ROWS = {
     ),
     "P12": Row(
         "copies and pickles of a session",
-        tests="run/session a_copy_is_made_anew_of_the_source; run/session states_of_a_copy_begin_anew",
+        tests="run/session a_copy_is_rebuilt_from_the_source; run/session states_of_a_copy_begin_anew",
     ),
     "P13": Row(
         "Ctrl-C, and no memory, at any instruction",
