@@ -257,7 +257,9 @@ ROWS = {
         "bound arrays that overlap, are too small or of another dtype",
         tests="run/session io_binding; run/session bound_arrays_that_share_memory",
     ),
-    "P5": Row("arrays that are let go or changed during a run", tests="run/session inputs_are_alive_for_the_whole_call"),
+    "P5": Row(
+        "arrays that are let go or changed during a run", tests="run/session inputs_are_alive_for_the_whole_call"
+    ),
     "P6": Row(
         "results that outlive the session and its next run",
         tests="run/session outputs_are_the_callers",
