@@ -117,7 +117,7 @@ fn work(group: i32, lane: i32) {
     y = before;
   }
   storageBarrier();
-  for (var i = lane; i < arg_made(); i += LANES) {
+  for (var i = lane; i < arg_written(); i += LANES) {
     let z = last(x, i) / f32(arg_divisor());
     set_out_real(out.x + i * arg_out_real_step(), z.x);
     if (has_out_imaginary) { set_out_imaginary(out.y + i * arg_out_imaginary_step(), z.y); }
