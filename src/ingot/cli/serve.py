@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import sys
+
 import click
 
 from ingot.cli.llm import ModelFolder, with_folder
@@ -39,10 +43,20 @@ def serve(
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
     model = shown_name(folder.path) if name is None else name
     served = app(folder.open(sequences), model, api_key=api_key, max_waiting=queue)
-    print_text(f"serving {model}: http://{host}:{port}/v1")
-    uvicorn.run(
-        served, host=host, port=port, log_level="warning", timeout_keep_alive=30, timeout_graceful_shutdown=None
-    )
+    config = uvicorn.Config(served, log_level="warning", timeout_keep_alive=30)
+    with listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
+        print_text(f"serving {model}: http://{host}:{listener.getsockname()[1]}/v1")
+        sys.stdout.flush()
+        uvicorn.Server(config).run([listener])
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises ResourceError for an address that is in use or not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ResourceError(f"{host}:{port}: cannot listen, got {error.strerror}") from error
 
 
 COMMANDS = [serve]
