@@ -342,7 +342,7 @@ def test_a_look_collects_no_garbage(call, word: str) -> None:
 
     def note(phase: str, info: dict) -> None:
         frame = sys._getframe(1)
-        while frame is not None and Path(frame.f_code.co_filename).parent.name != "look":
+        while frame is not None and Path(frame.f_code.co_filename).parent.name != "inspect":
             frame = frame.f_back
         collected.extend([phase] * (frame is not None))
 
