@@ -7,6 +7,7 @@ where it then looks for signals: where a user's Ctrl-C may strike, and nowhere e
 from __future__ import annotations
 
 import ctypes
+import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -91,4 +92,5 @@ def interrupt(
         return error
     finally:
         signal.signal(signal.SIGINT, before)
+        gc.enable()  # a few instructions of `uncollected` leave it off where they are struck
     return None

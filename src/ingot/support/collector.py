@@ -13,12 +13,14 @@ def uncollected() -> Iterator[None]:
     repeatedly. Afterwards the new objects belong to the oldest generation, which only a full collection scans.
     """
     is_enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
-        if is_enabled:
-            if not gc.get_freeze_count():  # otherwise objects that the caller has frozen would be unfrozen
+        try:
+            if is_enabled and not gc.get_freeze_count():  # otherwise frozen objects of the caller would be unfrozen
                 gc.freeze()
                 gc.unfreeze()
-            gc.enable()
+        finally:  # even if an interrupt strikes above
+            if is_enabled:
+                gc.enable()
