@@ -287,7 +287,7 @@ def test_errors_are_reported(built: Path, tmp_path: Path):
         (["--temperatur=1", "a"], 2, "--temperatur=1: unknown option"),
         (["--ids=1", "a"], 2, "--ids=1: unknown option"),
         (["--folder=", "a"], 2, "--folder: nothing behind it"),
-        (["--check", "test", "a"], 2, "--check: takes no prompt beside it"),
+        (["--check", "test", "a"], 2, "--check: takes no prompt"),
         (["--check", tmp_path], 66, f"{tmp_path}/prompt.txt: cannot be opened"),
     ):
         got = shell(program, *words)

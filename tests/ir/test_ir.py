@@ -199,7 +199,7 @@ def test_sort(graph):
     # The list order is scrambled by re-pointing an operand at a later node.
     late = graph.add("abs", ["x"], "late").output
     graph.set_operands(node_of(graph, "b"), [late, "w"])
-    with pytest.raises(AssertionError, match="before it is made"):
+    with pytest.raises(AssertionError, match="before it is computed"):
         graph.validate()
     graph.sort()
     graph.validate()
@@ -218,7 +218,7 @@ def test_sort_names_a_cycle(graph):
 def plant(graph, fault):
     a, b, c = (node_of(graph, name) for name in "abc")
     match fault:
-        case "reads .* before it is made":
+        case "reads .* before it is computed":
             graph._next |= {None: b, b: a, a: c}
             graph._previous |= {b: None, a: b, c: a}
         case "wrong use list":
@@ -257,8 +257,8 @@ def plant(graph, fault):
             graph.set_state("s", "b")
 
 
-FAULTS = ["reads .* before it is made", "wrong use list", "wrong producer", "ring of nodes is broken", "linked wrongly",
-          "makes f32", "its data", "constant one has no data", "has data", "output gone is no value",
+FAULTS = ["reads .* before it is computed", "wrong use list", "wrong producer", "ring of nodes is broken",
+          "linked wrongly", "makes f32", "its data", "constant one has no data", "has data", "output gone is no value",
           "inputs are listed", "is a weight", "is a thing", "is stored as", "without a producer", "which is no value",
           "its update"]  # fmt: skip
 

@@ -95,6 +95,11 @@ def test_candidates_are_those_of_transformers(
             found = np.zeros(vocab)
             found[tokens] = probabilities
             survivors = np.nonzero(exact > 1e-37)[0]  # below, float32 has no weight
+            if np.count_nonzero(found > 1e-37) != survivors.size:  # allowed where a sum is top_p but for f32's rounding
+                sums = np.sort(expected(options | {"top_p": 1.0}, logits, prompt, output))[::-1].cumsum()
+                assert np.abs(sums - options["top_p"]).min() < 1e-7, options
+                output.append(token)
+                continue
             np.testing.assert_array_equal(np.nonzero(found > 1e-37)[0], survivors, err_msg=str(options))
             np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6, err_msg=str(options))
             assert sampler.token == token and exact[token] > 0

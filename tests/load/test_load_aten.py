@@ -420,7 +420,7 @@ def test_everything_unsupported_is_listed_at_once():
         (lambda x: x.to_sparse().to_dense(), r"to_sparse.default \(to_sparse\), which makes a sparse tensor"),
         (lambda x: torch.linalg.eigvals(torch.complex(x, x)[:, :3]).abs(), "eigenvalues of a complex matrix"),
         (lambda x: nn.functional.batch_norm(x, x[0], x[1], training=True), "batch norm in training mode"),
-        (lambda x: x[x[:, 0] > 0, torch.tensor([1])], "a mask beside other indices"),
+        (lambda x: x[x[:, 0] > 0, torch.tensor([1])], "a mask with other indices"),
         (
             lambda x: nn.functional.layer_norm(x, (5,)) + torch.ops.aten._fused_rms_norm(x, (5,), None, 1e-5)[1],
             "result 1",

@@ -178,8 +178,11 @@ class Engine:
             length = len(sequence.tokens)
             self.sequences.reserve(sequence, length + 1)
             ids[row], positions[row], blocks[row] = token, length, sequence.blocks
-        sizes = dict.fromkeys(("rows", "taken", "sequences"), len(steps))
-        mode.run(sizes, [sampler.native for _, _, sampler in steps if sampler is not None])
+        count = len(steps)
+        mode.run(
+            {"rows": count, "taken": count, "sequences": count},
+            [sampler.native for _, _, sampler in steps if sampler is not None],
+        )
         for sequence, token, _ in steps:
             sequence.tokens.append(token)
         return mode

@@ -180,6 +180,8 @@ class Sampler:
 
     def check(self) -> None:
         """Raise InputError if the last call drew no token: a logit was NaN or infinite, or no token was allowed."""
+        if not self._struct.status:
+            return
         faults = {
             abi.constant("INGOT_SAMPLE_NAN"): "a logit is NaN, got nan, expected numbers or -inf",
             abi.constant("INGOT_SAMPLE_INFINITE"): "a logit is infinite, got inf, expected numbers or -inf",
@@ -187,8 +189,7 @@ class Sampler:
                 "INGOT_SAMPLE_NONE"
             ): "no token is allowed, got -inf or a mask bit of 0 for all, expected at least one allowed token",
         }
-        if self._struct.status:
-            raise InputError(f"sampling: {faults[self._struct.status]}")
+        raise InputError(f"sampling: {faults[self._struct.status]}")
 
     @property
     def token(self) -> int:
