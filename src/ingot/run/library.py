@@ -16,10 +16,9 @@ from _cffi_backend import FFI
 from ingot.errors import ResourceError
 from ingot.ir.dtype import DType, bf16
 from ingot.support import abi
-from ingot.support.config import knob
+from ingot.support.config import ISAS, knob
 from ingot.support.locks import OwnedLock
 
-ISAS = ("scalar", "avx2", "avx512", "neon")
 
 # Further C types for packing weights and running programs: pointers and arrays, written around a declared name.
 _OTHER_TYPES = (

@@ -18,6 +18,8 @@ class Knob:
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
 
 
+ISAS = ("scalar", "avx2", "avx512", "neon")  # the sets of kernels; of one kind of processor, from slow to fast
+
 KNOBS = {
     knob.name: knob
     for knob in (
@@ -29,7 +31,7 @@ KNOBS = {
             "INGOT_ISA",
             "",
             "force a kernel set; empty means the best of this CPU",
-            ("", "scalar", "avx2", "avx512", "neon"),
+            ("", *ISAS),
         ),
         Knob("INGOT_AMX", 1, "0: products of integers run without AMX; the bits are the same"),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
