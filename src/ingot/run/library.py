@@ -19,7 +19,6 @@ from ingot.support import abi
 from ingot.support.config import ISAS, knob
 from ingot.support.locks import OwnedLock
 
-
 # Further C types for packing weights and running programs: pointers and arrays, written around a declared name.
 _OTHER_TYPES = (
     "char*", "void*", "void**", "void*[]", "int32_t*", "int64_t*", "int64_t[]", "uint32_t*", "uintptr_t*",
