@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -278,3 +280,15 @@ def test_the_command_refuses_a_port_in_use(call):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         code, _, err = call("serve", "tiny-lm", "--port", listener.getsockname()[1])
     assert code == 75 and "cannot listen, got Address already in use" in err
+
+
+def test_the_blocks_of_the_page_run(address, capsys):
+    page = (Path(__file__).parents[2] / "docs/serving.md").read_text().replace("http://127.0.0.1:8000", address)
+    (curl,) = re.findall(r"```\n(curl .*?)```", page, re.DOTALL)
+    _, url, _, header, _, body = shlex.split(curl)
+    got = httpx.post(url, content=body, headers=[header.split(": ")])
+    assert got.json()["choices"][0]["message"]["content"], got.text
+    client, application = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(client, {})
+    assert len(capsys.readouterr().out) > 20
+    exec(application.replace('"folder"', repr(str(FOLDER))), {})
