@@ -140,7 +140,7 @@ def test_one_answers_fault_ends_no_other(llm, alone):
 def test_closing_ends_every_answer(llm):
     service = Service(llm.engine)
     answers = [submit(service, llm, PROMPTS[0], max_tokens=400) for _ in range(3 * SEQUENCES)]
-    service.close(seconds=0)
+    service.close()
     assert {answer.end()[0] for answer in answers} <= {"closed", "length"}
     with pytest.raises(ingot.StoppedError, match="closed"):
         submit(service, llm, PROMPTS[0])

@@ -139,7 +139,7 @@ class Sequences:
         return np.flatnonzero(free)
 
     def _is_shared(self, sequence: Sequence, index: int) -> bool:
-        """Whether another sequence owns a block of this one."""
+        """Return whether another sequence owns the block at an index of this one."""
         others = (other for other in self._owners if other is not sequence)
         return any(index < other.block_count and other.blocks[index] == sequence.blocks[index] for other in others)
 

@@ -35,7 +35,7 @@ class BusyError(ResourceError):
 
 @dataclass
 class Counts:
-    """What a service has done since its start: numbers of tokens, answers and steps."""
+    """Totals of a service since its start: tokens, answers and steps."""
 
     prompt_tokens: int = 0
     reused_tokens: int = 0
@@ -55,7 +55,7 @@ class _Request:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more token is drawn."""
+        """Whether the answer has ended."""
         if self.generation.max_tokens == 0:
             self.generation.stop("length")
         return self.generation.finish_reason is not None
@@ -125,11 +125,6 @@ class Service:
         """The number of answers that have a sequence."""
         return len(self._active)
 
-    @property
-    def used_blocks(self) -> tuple[int, int]:
-        """The number of cache blocks that hold keys and values, also of finished answers, and of all blocks."""
-        return self.engine.sequences.used_blocks
-
     def submit(self, generation: Generation, notify: Notify, priority: int = 0) -> None:
         """Queue an answer. Lower priorities go first, equal ones in order of arrival.
 
@@ -154,18 +149,14 @@ class Service:
                 f"service: busy, got {count} more and {waiting} waiting, expected at most {self.max_waiting}"
             )
 
-    def close(self, seconds: float | None = 0.0) -> None:
-        """End the service: finish its answers within so many seconds, None for as long as they need; fail the rest."""
+    def close(self) -> None:
+        """End the service and its answers, with the finish reason "closed"."""
         with self._changed:
             self._closing = True
+            for request in [*self._active, *(request for *_, request in self._waiting)]:
+                request.generation.stop("closed")
             self._changed.notify()
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            with self._changed:
-                requests = [*self._active, *(request for *_, request in self._waiting)]
-                for request in requests:
-                    request.generation.stop("closed")
-            self._thread.join()
+        self._thread.join()
 
     # -- in the thread of the service ---------------------------------------------------------------------------
 

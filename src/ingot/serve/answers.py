@@ -33,21 +33,21 @@ async def pieces(
     Raises the errors of `Service.submit` and those of the answer.
     """
     stream = TextStream(llm.tokenizer, stops)
-    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[LogProbs | IngotError | None]()
+    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[tuple[int, list[LogProbs]] | IngotError | None]()
 
     def notify(generation: Generation, is_token: bool, error: IngotError | None) -> None:
-        sampler = generation.sampler
-        drawn = LogProbs(generation.token, sampler.logprob, sampler.top) if is_token else error
-        loop.call_soon_threadsafe(arrived.put_nowait, drawn)
+        sampler, token = generation.sampler, generation.token
+        wants_logprobs = is_token and sampler.sampling.logprobs is not None
+        logprobs = [LogProbs(token, sampler.logprob, sampler.top)] if wants_logprobs else []
+        loop.call_soon_threadsafe(arrived.put_nowait, (token, logprobs) if is_token else error)
 
     service.submit(generation, notify, priority)
     try:
         while (drawn := await arrived.get()) is not None:
             if isinstance(drawn, IngotError):
                 raise drawn
-            text = stream.push(drawn.token)
-            wants_logprobs = generation.sampler.sampling.logprobs is not None
-            yield Piece(text, [drawn.token], [drawn] if wants_logprobs else [])
+            token, logprobs = drawn
+            yield Piece(stream.push(token), [token], logprobs)
             if stream.stopped:
                 generation.stop()
                 return

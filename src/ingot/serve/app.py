@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import msgspec
+import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
@@ -103,11 +104,10 @@ class _Server:
         """POST /v1/embeddings: the mean of the last hidden states, of length 1."""
         body = await self._read(http, EmbeddingRequest)
         texts = [body.input] if isinstance(body.input, str) else body.input
-        rows = await anyio.to_thread.run_sync(self.llm.embed, texts)
+        rows, tokens = await anyio.to_thread.run_sync(self._embedded, texts)
         encoded = [base64.b64encode(row.tobytes()).decode() for row in rows]
         values = encoded if body.encoding_format == "base64" else [row.tolist() for row in rows]
         data = [{"object": "embedding", "index": i, "embedding": value} for i, value in enumerate(values)]
-        tokens = sum(len(self.llm.encode(text)) for text in texts)
         counts = {"prompt_tokens": tokens, "total_tokens": tokens}
         return JSONResponse({"object": "list", "data": data, "model": self.name, "usage": counts})
 
@@ -144,6 +144,10 @@ class _Server:
         """GET /metrics: text for Prometheus."""
         self._authorize(http)
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+
+    def _embedded(self, texts: list[str]) -> tuple[np.ndarray, int]:
+        """Return the embeddings of texts, and their number of tokens."""
+        return self.llm.embed(texts), sum(len(self.llm.encode(text)) for text in texts)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -54,8 +54,11 @@ class _Counts(Collector):
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "ingot_requests_waiting": ("Answers that wait for a sequence", lambda: service.waiting),
             "ingot_requests_active": ("Answers that have a sequence", lambda: service.active),
-            "ingot_cache_blocks_used": ("Blocks of keys and values in use", lambda: service.used_blocks[0]),
-            "ingot_cache_blocks": ("Blocks of keys and values", lambda: service.used_blocks[1]),
+            "ingot_cache_blocks_used": (
+                "Blocks of keys and values in use",
+                lambda: service.engine.sequences.used_blocks[0],
+            ),
+            "ingot_cache_blocks": ("Blocks of keys and values", lambda: service.engine.sequences.used_blocks[1]),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value=value())
