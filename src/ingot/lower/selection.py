@@ -87,7 +87,7 @@ class Asked(NamedTuple):
 
 
 class Selection:
-    """Which kernel rules accept the nodes of a graph. Conditions of rules ask it for facts about the graph.
+    """The kernel rule of each node of a graph, and the facts about the graph that conditions of rules read.
 
     static: the values that depend on no input and no state. state_invariant: the values that depend on no input; the
     steps of a run read the same state, so such a value is packed once per run. narrow: the dtypes of results for dot

@@ -1,4 +1,4 @@
-"""Which matrices of floats a format stores, and as which arrays: weight expressions that decode and move elements."""
+"""Find the format of a weight expression that decodes and moves elements, and the arrays that store it."""
 
 from __future__ import annotations
 
