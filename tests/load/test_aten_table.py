@@ -57,6 +57,7 @@ def test_some_entries_match_the_table() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.filterwarnings("ignore")
 def test_the_whole_table() -> None:
     assert (DOCS / "aten.md").read_text(encoding="utf-8") == document(everything()), REWRITE

@@ -34,6 +34,7 @@ def test_each_row_of_the_list_is_of_an_op_and_has_a_reason() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.filterwarnings("ignore")
 def test_all_forms() -> None:
     results, rows = results_of(all_forms(), jobs=2), listed()
