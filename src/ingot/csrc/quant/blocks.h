@@ -23,12 +23,12 @@
  * bits of its quantized values (two, where a value has fewer than four bits): every low_width bytes hold the lowest
  * field of each element first, then the fields above; `high`, the other bits in the same order; `d` and `m`, its f16;
  * `scales`, one for each `part` elements (a sub-block). Where `signs` is not 0, four adjacent elements have an index
- * into blocks_grid instead, with its lower eight bits at `low` and the ninth at `high`, and a sign bit each at `signs`.
- * An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m where the block has one scale; with
- * `steps`, q is an index into a code book, and offset is 128. A panel has, for each block of a column, `packed` bytes:
- * `scale_bytes` of scales, first by quads and then by pairs, f16 d, f16 m, then `bits` words for each 32 elements of a
- * column: four with the lower four bits of values (two with the lower two bits), whose bytes are four adjacent elements,
- * then the words of the other bits. Values minus 128, or minus the offset, times their scales fit in 16 bits. */
+ * into blocks_grid instead, with its lower eight bits at `low` and the ninth at `high`, and a sign bit each at
+ * `signs`. An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m where the block has one scale;
+ * with `steps`, q is an index into a code book, and offset is 128. A panel has, for each block of a column, `packed`
+ * bytes: `scale_bytes` of scales, first by quads and then by pairs, f16 d, f16 m, then `bits` words for each 32
+ * elements of a column: four with the lower four bits of values (two with the lower two bits), whose bytes are four
+ * adjacent elements, then the words of the other bits. (q - offset) * scale fits in 16 bits. */
 typedef struct {
   int elements, nbytes, packed, bits, part, offset, steps;
   int low, low_width, high, high_width, signs;
@@ -42,7 +42,7 @@ typedef struct {
   }
 #include "weight_formats.def"
 
-/* The code books of types with `steps`, plus 128; the first row stands for no code book. */
+/* The code books of types with `steps`, plus 128; the first row is unused. */
 static const uint8_t blocks_steps[][16] = {
   {0},
   {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241},

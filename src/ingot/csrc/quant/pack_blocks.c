@@ -14,15 +14,16 @@ static inline __attribute__((always_inline)) void blocks_fields(const uint8_t *b
   }
 }
 
-/* Values by their indices into the grid: the magnitude 2m + 1 is entry 8 + m of the odd numbers, or 7 - m. */
+/* Values by their indices into the grid: the magnitude 2m + 1 is entry 8 + m of the odd numbers, or 7 - m, whose bits
+ * are the others. */
 static inline void blocks_unfold(const blocks_type t, const uint8_t *block, uint8_t *qweight) {
   for (int i = 0; i < t.elements / 4; i++) {
-    const int index = block[t.low + i] | (block[t.high + i / 8] >> i % 8 & 1) << 8;
-    const int signs = block[t.signs + i / 2] >> i % 2 * 4;
-    for (int j = 0; j < 4; j++) {
-      const int magnitude = blocks_grid[index] >> 3 * j & 7;
-      qweight[4 * i + j] = (uint8_t)(signs >> j & 1 ? 7 - magnitude : 8 + magnitude);
-    }
+    const uint32_t entry = blocks_grid[block[t.low + i] | (block[t.high + i / 8] >> i % 8 & 1) << 8];
+    const uint32_t signs = block[t.signs + i / 2] >> i % 2 * 4 & 15;
+    uint32_t quad = (entry | entry << 10) & 0x003f003fu;
+    quad = (quad | quad << 5) & 0x07070707u;
+    quad = (quad | 0x08080808u) ^ (signs * 0x00204081u & 0x01010101u) * 15;
+    memcpy(qweight + 4 * i, &quad, sizeof quad);
   }
 }
 

@@ -108,7 +108,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_W widened_words
 #define BLOCKS_S widened_signed
 #define BLOCKS_LOAD16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p)))
-#define BLOCKS_STEPS(book, w)                                                                                                \
+#define BLOCKS_STEPS(book, w)                                                                                          \
   _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
 #define BLOCKS_DOT(sum, w, p)                                                                                          \
   widened_add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, QUANT_SET(p)), _mm256_set1_epi16(1)))
