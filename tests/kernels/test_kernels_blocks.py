@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize
 
-from gguf_models import HALVES
+from gguf_models import HALVES, packed_bytes
 from ingot.ir.dtype import f32
 from ingot.ops.blocks import BLOCKS, decode_blocks
 from kernel_calls import ISAS, at_page_end, blank, every, run, ways
@@ -89,7 +89,7 @@ def packed(type: str, n: int, k: int, rows: np.ndarray, second: np.ndarray | Non
         fields["second"] = at_page_end(second)
     target = np.zeros(0, np.uint8)
     for isa, parts in ways():
-        target = at_page_end(np.full(columns * rows.shape[1], 0xA5, np.uint8))
+        target = at_page_end(np.full(columns * k // BLOCKS[type].elements * packed_bytes(type), 0xA5, np.uint8))
         run(f"pack_{type}", isa, parts, fields | {"dst": target})
         found.add(target.tobytes())
     assert len(found) == 1

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize
 
+from gguf_models import HALVES
 from ingot.ir.dtype import f32
 from ingot.ops.blocks import BLOCKS, decode_blocks
 
@@ -19,13 +20,6 @@ def random_rows(name: str, *, finite: bool = True) -> np.ndarray:
         for start in HALVES[name]:
             blocks[:, start + 1] &= 0xBB  # an exponent without its third bit: no infinity, no NaN
     return blocks.reshape(ROWS, -1)
-
-
-# Where a block has its numbers of f16.
-HALVES = dict.fromkeys(BLOCKS, (0,)) | {
-    "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
-    "tq2_0": (64,),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -250,7 +250,7 @@ typedef struct {
  * follow one another, then come their scales and zero points. _row: the same with INGOT_QUANT_LONGEST. _f32: scales are
  * f32.
  * pack_q4_0 and so on: src has rows of GGUF blocks of that type, n_stride bytes apart, and k is in elements. q4_0,
- * q8_0: the panels of pack_int4 and pack_int8. Panels of other types are as large as the blocks; see blocks.h.
+ * q8_0: the panels of pack_int4 and pack_int8. Panels of other types: see blocks.h.
  * pack_bytes: src has bytes; a panel has these bytes ^ flip as [ceil(k / 4)][32][4], with four elements of a column
  * adjacent. */
 typedef struct {

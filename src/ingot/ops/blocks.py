@@ -15,9 +15,11 @@ from ingot.ir.dtype import DType, f32, u8
 from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 from ingot.ops.quantize import FLOATS
+from ingot.support import abi
 
 Type = Literal[
-    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "tq2_0"
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "tq2_0",
+    "iq3_s",
 ]  # fmt: skip
 
 # The values of the four-bit indices of IQ4.
@@ -135,6 +137,16 @@ def _decode_tq2_0(blocks: np.ndarray) -> np.ndarray:
     return _scaled(_half(blocks, 64), _planes(blocks[:, :64], 32, 2).astype(np.int8) - np.int8(1))
 
 
+def _decode_iq3_s(blocks: np.ndarray) -> np.ndarray:
+    index = blocks[:, 2:66].astype(np.uint16) | _planes(blocks[:, 66:74], 1, 1).astype(np.uint16) << np.uint16(8)
+    scales = _half(blocks, 0) * (2 * _planes(blocks[:, 106:110], 1, 4) + 1).astype(np.float32)
+    negative = _planes(blocks[:, 74:106], 1, 1).astype(bool)
+    grid = np.array(abi.blocks_grid(), np.uint16)
+    magnitudes = (2 * (grid[:, None] >> np.arange(0, 12, 3, dtype=np.uint16) & np.uint16(7)) + 1).astype(np.float32)
+    quantized = magnitudes[index].reshape(negative.shape)
+    return _scaled(scales, np.where(negative, -quantized, quantized))
+
+
 BLOCKS = {
     "q4_0": BlockType(32, 18, _decode_q4_0),
     "q4_1": BlockType(32, 20, _decode_q4_1),
@@ -149,6 +161,7 @@ BLOCKS = {
     "iq4_nl": BlockType(32, 18, _decode_iq4_nl),
     "iq4_xs": BlockType(256, 136, _decode_iq4_xs),
     "tq2_0": BlockType(256, 66, _decode_tq2_0),
+    "iq3_s": BlockType(256, 110, _decode_iq3_s),
 }
 
 

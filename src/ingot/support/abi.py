@@ -117,6 +117,19 @@ def elementwise() -> Mapping[str, Elementwise]:
     return {row.kernel: row for row in found}
 
 
+@functools.cache
+def packed_blocks() -> Mapping[str, int]:
+    """Return the bytes of a block of each GGUF type in a column of a panel, for types with panels of their own."""
+    rows = (row for macro, *row in _rows("weight_formats.def") if macro in ("BLOCK_TYPE", "OPENED_TYPE"))
+    return {name: int(packed) for name, _, _, packed, *_ in rows}
+
+
+@functools.cache
+def blocks_grid() -> tuple[int, ...]:
+    """Return the grid of IQ3_S: three bits for each of four values, by index."""
+    return tuple(int(entry, 16) for entry in re.findall(r"0x\w+", _COMMENT.sub("", source("quant/blocks_grid.h"))))
+
+
 def scratch_floats(kernel: str, fields: Mapping[str, Any]) -> int:
     """Return the floats of scratch per task of a kernel for these fields of its argument struct; 0 for none."""
     sizes = _scratch_sizes()

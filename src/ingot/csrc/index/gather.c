@@ -122,13 +122,13 @@ static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
 static inline __attribute__((always_inline)) float gather_block(const uint8_t *table, int64_t row, int64_t k,
                                                                 int64_t inner, const blocks_type t) {
   const int64_t column = row % INGOT_PANEL, position = k % t.elements, four = position / t.part / 4;
-  const uint8_t *block = table + (row / INGOT_PANEL * (inner / t.elements) + k / t.elements) * INGOT_PANEL * t.nbytes;
+  const uint8_t *block = table + (row / INGOT_PANEL * (inner / t.elements) + k / t.elements) * INGOT_PANEL * t.packed;
   const uint8_t *qweight = block + blocks_head(t) + 4 * column + position / 32 * 4 * INGOT_PANEL * t.bits;
   const uint8_t *halves = block + INGOT_PANEL * t.scale_bytes + 2 * column;
   const int q = (int)(position % 32 / 4), shift = 8 * (int)(position % 4);
   const uint32_t high = t.bits % 2 || t.bits > 4 ? gather_word(qweight, blocks_high_word(t.bits, q)) : 0;
   const int code = blocks_quant(t.bits, gather_word(qweight, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
-  const float x = (float)((t.steps ? blocks_steps[code] : code) - t.offset);
+  const float x = (float)((t.steps ? blocks_steps[t.steps][code] : code) - t.offset);
   const float d = gather_half(halves), m = t.has_m ? gather_half(halves + 2 * INGOT_PANEL) : 0.0f;
   if (t.held == BLOCKS_ALONE) return t.has_m ? x * d + m : x * d;
   uint32_t words[4] = {0};

@@ -13,18 +13,25 @@
 #define BLOCKS_BYTES 3   /* signed bytes */
 #define BLOCKS_SPLIT 4   /* six bits minus 32: the low four bits, two in a byte, then the upper two bits */
 #define BLOCKS_HALVES 5  /* six bits minus 32: two bytes of upper bits after four bytes of lower bits */
+#define BLOCKS_ODDS 6    /* four bits, two in a byte, for twice their number plus 1 */
 
-/* A block type. In the file a block of `elements` has, at these byte offsets: `low`, the lower four bits of its
- * quantized values (two, where a value has fewer than four bits): every low_width bytes hold the lowest field of each
- * element first, then the fields above; `high`, the other bits in the same order; `d` and `m`, its f16; `scales`, one
- * for each `part` elements (a sub-block). An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m
- * where the block has one scale; with `steps`, q is an index into blocks_steps. A panel has, for each block of its
- * columns, `scale_bytes` of scales, first by quads and then by pairs, f16 d, f16 m, then `bits` words for each 32
+/* Code books, each a row of blocks_steps. */
+#define BLOCKS_IQ4 1
+#define BLOCKS_ODD 2 /* the odd numbers from -15 to 15 */
+
+/* A block type. In the file a block of `elements` has `nbytes` bytes and, at these byte offsets: `low`, the lower four
+ * bits of its quantized values (two, where a value has fewer than four bits): every low_width bytes hold the lowest
+ * field of each element first, then the fields above; `high`, the other bits in the same order; `d` and `m`, its f16;
+ * `scales`, one for each `part` elements (a sub-block). Where `signs` is not 0, four adjacent elements have an index
+ * into blocks_grid instead, with its lower eight bits at `low` and the ninth at `high`, and a sign bit each at
+ * `signs`. An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m where the block has one scale;
+ * with `steps`, q is an index into a code book, and offset is 128. A panel has, for each block of a column, `packed`
+ * bytes: `scale_bytes` of scales, first by quads and then by pairs, f16 d, f16 m, then `bits` words for each 32
  * elements of a column: four with the lower four bits of values (two with the lower two bits), whose bytes are four
- * adjacent elements, then the words of the other bits. */
+ * adjacent elements, then the words of the other bits. (q - offset) * scale fits in 16 bits. */
 typedef struct {
-  int elements, nbytes, bits, part, offset, steps;
-  int low, low_width, high, high_width;
+  int elements, nbytes, packed, bits, part, offset, steps;
+  int low, low_width, high, high_width, signs;
   int d, has_m, m;
   int held, scales, scale_bytes;
 } blocks_type;
@@ -35,8 +42,12 @@ typedef struct {
   }
 #include "weight_formats.def"
 
-/* The code book of types with `steps`, plus 128. */
-static const uint8_t blocks_steps[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+/* The code books of types with `steps`, plus 128; the first row is unused. */
+static const uint8_t blocks_steps[][16] = {
+  {0},
+  {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241},
+  {113, 115, 117, 119, 121, 123, 125, 127, 129, 131, 133, 135, 137, 139, 141, 143},
+};
 
 /* The lower bits of a value, which are stored together. */
 static inline int blocks_low_bits(const blocks_type t) { return t.bits < 4 ? 2 : 4; }
@@ -46,7 +57,7 @@ static inline int64_t blocks_head(const blocks_type t) { return INGOT_PANEL * (t
 
 /* The bytes of a panel for each INGOT_QUANT_BLOCK elements of k. */
 static inline int64_t blocks_bytes(const blocks_type t) {
-  return INGOT_PANEL * t.nbytes * INGOT_QUANT_BLOCK / t.elements;
+  return INGOT_PANEL * t.packed * INGOT_QUANT_BLOCK / t.elements;
 }
 
 static inline quant_sizes blocks_sizes(const blocks_type t) { return (quant_sizes){blocks_bytes(t), 0, 1}; }

@@ -1,8 +1,9 @@
-/* pack_blocks.c: pack rows of GGUF blocks into panels: scales and quantized values are moved, and none is
- * recomputed. */
+/* pack_blocks.c: pack rows of GGUF blocks into panels: scales and quantized values are moved, and none is recomputed;
+ * indices into a grid become their values. */
 #include <string.h>
 
 #include "quant/blocks.h"
+#include "quant/blocks_grid.h"
 
 /* Add fields of so many bits to bytes, shifted: every `width` bytes hold the lowest fields first, then those above. */
 static inline __attribute__((always_inline)) void blocks_fields(const uint8_t *bytes, int64_t elements, const int width,
@@ -13,9 +14,26 @@ static inline __attribute__((always_inline)) void blocks_fields(const uint8_t *b
   }
 }
 
+/* Values by their indices into the grid: the magnitude 2m + 1 is entry 8 + m of the odd numbers, or 7 - m, whose bits
+ * are the others. */
+static inline void blocks_unfold(const blocks_type t, const uint8_t *block, uint8_t *qweight) {
+  for (int i = 0; i < t.elements / 4; i++) {
+    const uint32_t entry = blocks_grid[block[t.low + i] | (block[t.high + i / 8] >> i % 8 & 1) << 8];
+    const uint32_t signs = block[t.signs + i / 2] >> i % 2 * 4 & 15;
+    uint32_t quad = (entry | entry << 10) & 0x003f003fu;
+    quad = (quad | quad << 5) & 0x07070707u;
+    quad = (quad | 0x08080808u) ^ (signs * 0x00204081u & 0x01010101u) * 15;
+    memcpy(qweight + 4 * i, &quad, sizeof quad);
+  }
+}
+
 static inline __attribute__((always_inline)) void blocks_fill(const blocks_type t, const uint8_t *block,
                                                               uint8_t *qweight) {
   const int low = blocks_low_bits(t);
+  if (t.signs) {
+    blocks_unfold(t, block, qweight);
+    return;
+  }
   memset(qweight, 0, (size_t)t.elements);
   blocks_fields(block + t.low, t.elements, t.low_width, low, 0, qweight);
   if (t.bits > low) blocks_fields(block + t.high, t.elements, t.high_width, t.bits - low, low, qweight);
@@ -55,12 +73,12 @@ static inline __attribute__((always_inline)) void blocks_pack(const blocks_type 
 
 typedef void (*blocks_packer)(const uint8_t *block, int64_t column, uint8_t *panel);
 
-/* elements, nbytes: of a block, which has as many bytes in each column of a panel. */
+/* elements, nbytes, packed: of a block, in a file and in a column of a panel. */
 static inline __attribute__((always_inline)) void blocks_panels(const pack_args *g, const int elements,
-                                                                const int nbytes, blocks_packer pack, int32_t task,
-                                                                int32_t num_tasks) {
+                                                                const int nbytes, const int packed, blocks_packer pack,
+                                                                int32_t task, int32_t num_tasks) {
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
-  const int64_t blocks = g->k / elements, panels = (g->n + width - 1) / width, block_bytes = INGOT_PANEL * nbytes;
+  const int64_t blocks = g->k / elements, panels = (g->n + width - 1) / width, block_bytes = INGOT_PANEL * packed;
   const int64_t end = task_begin(panels, task + 1, num_tasks);
   for (int64_t i = task_begin(panels, task, num_tasks); i < end; i++) {
     uint8_t *panel = (uint8_t *)g->dst + i * blocks * block_bytes;
@@ -81,7 +99,7 @@ static inline __attribute__((always_inline)) void blocks_panels(const pack_args 
   }                                                                                                                    \
                                                                                                                        \
   void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
-    blocks_panels(args, type().elements, type().nbytes, K(name##_block), task, num_tasks);                             \
+    blocks_panels(args, type().elements, type().nbytes, type().packed, K(name##_block), task, num_tasks);              \
   }
 
 #define BLOCK_TYPE(name, ...) PACK_BLOCKS(pack_##name, blocks_##name)
@@ -94,7 +112,7 @@ static void K(pack_q4_0_block)(const uint8_t *block, int64_t column, uint8_t *pa
 }
 
 void K(pack_q4_0)(const void *args, int32_t task, int32_t num_tasks) {
-  blocks_panels(args, 32, 18, K(pack_q4_0_block), task, num_tasks);
+  blocks_panels(args, 32, 18, 18, K(pack_q4_0_block), task, num_tasks);
 }
 
 /* The panels of pack_int8, whose values are unsigned. */
@@ -107,7 +125,7 @@ static void K(pack_q8_0_block)(const uint8_t *block, int64_t column, uint8_t *pa
 }
 
 void K(pack_q8_0)(const void *args, int32_t task, int32_t num_tasks) {
-  blocks_panels(args, 32, 34, K(pack_q8_0_block), task, num_tasks);
+  blocks_panels(args, 32, 34, 34, K(pack_q8_0_block), task, num_tasks);
 }
 
 #undef PACK_BLOCKS

@@ -48,7 +48,8 @@ static inline __m512i quant_dot(__m512i sum, __m512i w, __m512i a) {
 #define BLOCKS_W vnni_words
 #define BLOCKS_S vnni_signed
 #define BLOCKS_LOAD16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p)))
-#define BLOCKS_STEPS(w) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
+#define BLOCKS_STEPS(book, w)                                                                                          \
+  _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
 #define BLOCKS_DOT(sum, w, p) QUANT_DOT(sum, w, p)
 #define BLOCKS_PAIR(w, i, j)                                                                                           \
   _mm512_srai_epi16(_mm512_shuffle_epi8(w, _mm512_broadcast_i32x4(_mm_set_epi8(                                        \

@@ -48,7 +48,7 @@
 #define BLOCKS_W uint32_t
 #define BLOCKS_S int32_t
 #define BLOCKS_LOAD16(p) (*(const uint16_t *)(p))
-#define BLOCKS_STEPS(w) blocks_stepped((uint32_t)(w))
+#define BLOCKS_STEPS(book, w) blocks_stepped(blocks_steps[book], (uint32_t)(w))
 #define BLOCKS_DOT(sum, w, p) QUANT_DOT(sum, w, p)
 #define BLOCKS_PAIR(w, i, j) (int32_t)blocks_pair((uint32_t)(w), i, j)
 #define BLOCKS_PAIRS(sum, w, p) blocks_pairs(sum, (uint32_t)(w), p)
@@ -63,9 +63,9 @@ static inline int32_t quant_dot(int32_t sum, uint32_t w, const int8_t *p) {
   return sum;
 }
 
-static inline uint32_t blocks_stepped(uint32_t w) {
+static inline uint32_t blocks_stepped(const uint8_t *book, uint32_t w) {
   uint32_t stepped = 0;
-  for (int i = 0; i < 4; i++) stepped |= (uint32_t)blocks_steps[w >> 8 * i & 15] << 8 * i;
+  for (int i = 0; i < 4; i++) stepped |= (uint32_t)book[w >> 8 * i & 15] << 8 * i;
   return stepped;
 }
 
@@ -108,8 +108,8 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_W widened_words
 #define BLOCKS_S widened_signed
 #define BLOCKS_LOAD16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p)))
-#define BLOCKS_STEPS(w)                                                                                                \
-  _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
+#define BLOCKS_STEPS(book, w)                                                                                          \
+  _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
 #define BLOCKS_DOT(sum, w, p)                                                                                          \
   widened_add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, QUANT_SET(p)), _mm256_set1_epi16(1)))
 #define BLOCKS_PAIR(w, i, j)                                                                                           \

@@ -63,11 +63,12 @@ _AS_QUANT = {"q4_0": "int4", "q8_0": "int8"}  # these panels have the same layou
 
 
 def _blocks(type: str) -> Format:
-    """Return the format of GGUF blocks, whose panels take as many bytes as the file."""
-    block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_QUANT.get(type, type)
+    """Return the format of GGUF blocks."""
+    row, kernels = BLOCKS[type], _AS_QUANT.get(type, type)
+    packed = Block(row.elements, abi.packed_blocks().get(type, row.nbytes))
     return Format(
-        type, u8, PANEL, block, block, "decode_blocks", frozenset(("concat", "slice")), f"pack_{type}", None, kernels,
-        _rounded_dots(kernels), type=type,
+        type, u8, PANEL, Block(row.elements, row.nbytes), packed, "decode_blocks", frozenset(("concat", "slice")),
+        f"pack_{type}", None, kernels, _rounded_dots(kernels), type=type,
     )  # fmt: skip
 
 
