@@ -18,6 +18,7 @@
 #define TILE_MAX(x, y) _mm256_max_ps(x, y)
 #define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 8
+#define TILE_GROUP 8
 #define TILE_SHAPES(X, n)                                                                                              \
   X(6, 2, n) X(5, 2, n) X(4, 2, n) X(3, 4, n) X(3, 2, n) X(2, 4, n) X(2, 2, n) X(1, 8, n) X(1, 4, n) X(1, 2, n)
 #include "gemm/gemm_tile_floats.inc"

@@ -20,6 +20,7 @@
 #define TILE_MAX(x, y) _mm512_max_ps(x, y)
 #define TILE_ROUND(to, v) _mm256_storeu_si256((__m256i *)(void *)(to), (__m256i)_mm512_cvtneps_pbh(v))
 #define TILE_WIDEST 8
+#define TILE_GROUP 4
 #define TILE_SHAPES(X, n)                                                                                              \
   X(12, 2, n) X(12, 1, n) X(11, 2, n) X(11, 1, n) X(10, 2, n) X(10, 1, n) X(9, 2, n) X(9, 1, n) X(8, 2, n)             \
   X(8, 1, n) X(7, 2, n) X(7, 1, n) X(6, 2, n) X(6, 1, n) X(5, 2, n) X(5, 1, n) X(4, 4, n) X(4, 2, n) X(4, 1, n)        \

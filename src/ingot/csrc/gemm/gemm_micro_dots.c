@@ -36,6 +36,7 @@ static inline float dot_pairs(float x, float y, float sum) {
 #define TILE_MAX(x, y) ((x) > (y) ? (x) : (y))
 #define TILE_ROUND(to, v) (*(to) = float_to_bf16(without_denormal(v)))
 #define TILE_WIDEST 2
+#define TILE_GROUP 1
 #if GEMM_ROWS > 4
 #define TILE_SHAPES(X, n) X(6, 2, n) X(5, 2, n) X(4, 2, n) X(3, 2, n) X(2, 2, n) X(1, 2, n)
 #else

@@ -19,6 +19,7 @@
 #define TILE_MAX(x, y) vbslq_f32(vcgtq_f32(x, y), x, y)
 #define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 8
+#define TILE_GROUP 4
 #define TILE_SHAPES(X, n)                                                                                              \
   X(6, 4, n) X(5, 4, n) X(4, 4, n) X(3, 8, n) X(3, 4, n) X(2, 8, n) X(2, 4, n) X(1, 8, n) X(1, 4, n)
 #include "gemm/gemm_tile_floats.inc"

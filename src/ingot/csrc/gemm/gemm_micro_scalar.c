@@ -56,9 +56,11 @@ static inline float half_of(const float *pair, int second) {
 #define TILE_ROUND(to, v) tile_round(to, v)
 #if defined(INGOT_SMALL)
 #define TILE_WIDEST 8
+#define TILE_GROUP 1
 #define TILE_SHAPES(X, n) X(1, 8, n)
 #else
 #define TILE_WIDEST 2
+#define TILE_GROUP 1
 #define TILE_SHAPES(X, n) X(4, 2, n) X(3, 2, n) X(2, 2, n) X(1, 2, n)
 #endif
 #include "gemm/gemm_tile_floats.inc"
