@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import signal
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from forked import Say, batch
+from forked import Say, batch, limit
 from ingot.errors import IngotError, UnsupportedError
 from ingot.session.inference import InferenceSession
 from ingot.session.seeds import set_seed
@@ -188,7 +187,7 @@ def judge_files(files: list[Foreign]) -> dict[int, str]:
     """The outcome of each file."""
 
     def judge(index: int, say: Say) -> str:
-        signal.alarm(SECONDS)
+        limit(SECONDS)
         return judged(files[index].path, say)
 
     return batch(range(len(files)), judge)

@@ -1,7 +1,7 @@
 """Seeds of a fuzzer, each judged in a forked child with a limit on its memory: one that dies is a finding too.
 
 A judge takes a seed and `say`, and returns what became of the seed, a word; a finding begins with `!`. It says a state
-before each step that may take long, and sets an alarm: the state is the outcome of a seed that its alarm ends.
+before each step that may take long, and calls `limit`: the state is the outcome of a seed that exceeds its limit.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from ingot.errors import IngotError
 
 BATCH = 50
 MEMORY_BYTES = 3 << 30  # beyond what the process has before
-SILENCE_SECONDS = 90  # after which a child is taken to hang in spite of its alarms
+WAITING = 10  # wall seconds for each CPU second: a loaded machine gives a process a part of a core, or none for a while
+SILENCE_SECONDS = 900  # after which a child is taken to hang in spite of its limits
 # What is raised besides ends the child, which is a finding too.
 FAILURES = (
     *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError, IngotError, LookupError, MemoryError),
     *(NameError, OSError, RuntimeError, SystemError, TypeError, ValueError),
 )
+
+ENDINGS = (signal.SIGALRM, signal.SIGPROF)  # of `limit`
 
 Say = Callable[[str], object]
 Judge = Callable[[int, Say], str]
@@ -37,10 +40,17 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
 
 
+def limit(seconds: int) -> None:
+    """End this process after so many CPU seconds, or WAITING times as many wall seconds; 0: remove the limit."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.alarm(WAITING * seconds)
+
+
 def _judge_all(seeds: range, judge: Judge, pipe: int) -> None:
     """In the child: lines `seed outcome`, of which the last one of a seed counts."""
     limit_memory()
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's own handler cannot end what hangs in C
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_DFL)  # pytest's own handler cannot end what hangs in C
     # Warnings and tracebacks of what is tried are no news.
     faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -56,7 +66,7 @@ def _judge_all(seeds: range, judge: Judge, pipe: int) -> None:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(frame.filename)} {frame.name}: {frame.line}"
             outcome = f"! {type(error).__name__} {str(error)[:120]!r} in {place}".replace("\n", " ")
-        signal.alarm(0)
+        limit(0)
         say(f"= {outcome}")
 
 
@@ -87,7 +97,7 @@ def batch(seeds: range, judge: Judge) -> dict[int, str]:
         states = dict(line.split(" ", 1) for line in text.decode().splitlines())
         for seed, state in (states or {str(left[0]): "starting"}).items():
             ended = state.startswith("= ")
-            alarmed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM and state != "starting"
+            alarmed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in ENDINGS and state != "starting"
             died = f"! died while {state}, wait status {status}"
             outcomes[int(seed)] = state.removeprefix("= ") if ended else state if alarmed else died
     return outcomes

@@ -7,7 +7,6 @@ language model with its tokenizer. The exit code is 1 when there are findings.
 from __future__ import annotations
 
 import functools
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -28,7 +27,7 @@ from attacks.hostile_gguf import (
     value,
 )
 from attacks.hostile_gguf import content as gguf_content
-from forked import Say, batch
+from forked import Say, batch, limit
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.gguf.file import SIZES, TYPES
@@ -79,7 +78,7 @@ def files() -> dict[str, bytes]:
 def open_model(content: bytes, say: Say) -> str:
     """What became of a file; raises what is not an error of Ingot. An alarm ends what takes too long."""
     say("! slow to open")
-    signal.alarm(SECONDS)
+    limit(SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         path.write_bytes(content)

@@ -9,7 +9,6 @@ reference decides. `--seed N` prints a seed's model, shrunk when it fails. The e
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import numpy as np
 from onnx import printer
 
 from differential import Mismatch, Oracle
-from forked import FAILURES, Say, judge_seeds
+from forked import FAILURES, Say, judge_seeds, limit
 from ingot.errors import UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
@@ -95,10 +94,10 @@ def failure(model: Model) -> tuple[str, str] | None:
 def judge(seed: int, say: Say) -> str:
     """What became of a seed, in a child."""
     say("no model")  # unless it ends: a node may take ONNX Runtime for ever
-    signal.alarm(GROW_SECONDS)
+    limit(GROW_SECONDS)
     model = random_onnx(seed)
     say("! slow")
-    signal.alarm(RUN_SECONDS)
+    limit(RUN_SECONDS)
     try:
         return compare(model)
     except Mismatch as mismatch:

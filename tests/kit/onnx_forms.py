@@ -9,7 +9,6 @@ no form of the op. `python tests/kit/written_docs.py --write` writes docs/onnx-f
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from onnx import checker, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
-from forked import FAILURES, Say, batch, judge_seeds
+from forked import FAILURES, Say, batch, judge_seeds, limit
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
 from ingot.load.onnx.registry import MICROSOFT, foreign_name
@@ -136,7 +135,7 @@ def difference(form: Form, got: Sequence[Any], expected: Sequence[Any]) -> str:
 def outcome(form: Form, say: Say) -> str:
     """`equal`, `invalid`, `refused: why` or `different: how`."""
     say("invalid")  # unless it ends: a form may end ONNX Runtime, or hold it for ever
-    signal.alarm(SECONDS)
+    limit(SECONDS)
     is_empty = any(array is not None and not array.size for array in form.arrays)
     expected = None if is_empty and form.case.op in WRONG_ON_EMPTY else by_ort(form)
     is_by_reference = expected is None and (not form.is_shape or is_empty) and form.op not in UNKNOWN
@@ -145,7 +144,7 @@ def outcome(form: Form, say: Say) -> str:
     if expected is None or (is_empty and form.case.domain == MICROSOFT and any(np.size(x) for x in expected)):
         return "invalid"  # or a sum over no elements, for which ops of ONNX Runtime's own leave memory as it was
     say("different: slow")
-    signal.alarm(SECONDS)
+    limit(SECONDS)
     proto, feeds = form.model()
     content = proto.SerializeToString()
     found = ""

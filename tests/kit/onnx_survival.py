@@ -7,13 +7,12 @@ or is refused the same way. `--seed N` repeats one here and raises. The exit cod
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 
 import numpy as np
 
 import ingot
-from forked import Say, judge_seeds, limit_memory
+from forked import Say, judge_seeds, limit, limit_memory
 from ingot.errors import IngotError
 from ingot.ir.dim import bind
 from ingot.ir.graph import Graph, TensorType
@@ -50,9 +49,9 @@ def judge_mutant(seed: int, say: Say = print) -> str:
 
 
 def load_and_run(content: bytes, say: Say = print, seconds: int = RUN_SECONDS) -> str:
-    """What became of a file; raises what is not an error of Ingot. An alarm ends what takes too long."""
+    """What became of a file; raises what is not an error of Ingot. A limit ends what takes too long."""
     say("! slow to load")
-    signal.alarm(LOAD_SECONDS)
+    limit(LOAD_SECONDS)
     try:
         graph = load_onnx(content)
     except IngotError:
@@ -64,7 +63,7 @@ def load_and_run(content: bytes, say: Say = print, seconds: int = RUN_SECONDS) -
         feeds = feeds_of(graph, size)
         if feeds is None:
             continue
-        signal.alarm(seconds)
+        limit(seconds)
         with contextlib.suppress(IngotError):
             ingot.InferenceSession(graph, threads=1).run(None, feeds)
             outcome = "ran"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from forked import limit
 from ingot import InferenceSession
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
 from ingot.ir.graph import Graph
@@ -113,7 +114,7 @@ def _work(seeds: range, programs: list[Path], scratch: Path, writer: int) -> Non
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     np.seterr(all="ignore")
     for seed in seeds:
-        signal.alarm(SECONDS)
+        limit(SECONDS)
         outcome = check(scratch, programs[seed % len(programs)], seed)
         os.write(writer, f"{outcome}\n".encode())
 

@@ -1,7 +1,6 @@
 """Hostile ONNX files under limits of memory and time, each in a process that a signal would end."""
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -12,7 +11,7 @@ import pytest
 
 from attacks import hostile_families, hostile_onnx, hostile_subgraphs, hostile_types, hostile_values
 from attacks.hostile_values import ENDLESS, RUNS
-from forked import Say, batch
+from forked import Say, batch, limit
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
 from ingot.session.inference import InferenceSession
@@ -36,7 +35,7 @@ def judge_load(index: int, say: Say) -> str:
     _, build, error, fragment = LOADED[index]
     source = build()
     say("! slow")
-    signal.alarm(SECONDS)
+    limit(SECONDS)
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
         file.write(source if isinstance(source, bytes) else source.SerializeToString())
         file.flush()
@@ -50,7 +49,7 @@ def judge_load(index: int, say: Say) -> str:
 def judge_run(index: int, say: Say) -> str:
     _, build, feeds, error, fragment = RUNS[index]
     say("! slow")
-    signal.alarm(SECONDS)
+    limit(SECONDS)
     session = InferenceSession(build(), threads=1)
     try:
         session.run(None, feeds)
@@ -75,7 +74,7 @@ NARROW = """g (float[64] x) => (y) {
 def judge_narrow(seed: int, say: Say) -> str:
     """INT4 and UINT4 between floats that lie where they lay; INGOT_CHECK=3 has canaries behind each."""
     say("! slow")
-    signal.alarm(SECONDS)
+    limit(SECONDS)
     os.environ["INGOT_CHECK"] = "3"
     feeds = {"x": np.random.default_rng(seed).uniform(-9, 9, 64).astype(np.float32)}
     session = InferenceSession(text_model(NARROW, 21), threads=1, strict=True)
