@@ -18,11 +18,11 @@ import httpx
 import numpy as np
 import openai
 import pytest
-import uvicorn
 
 import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.serve import app
+from serving import serving
 
 PROMPT = "def add(a, b):"
 MESSAGES = [{"role": "user", "content": "def fib(n):"}]
@@ -32,18 +32,9 @@ SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": [
 @contextlib.contextmanager
 def served(**options) -> Iterator[str]:
     """A server of tiny-lm in this process: its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        llm = ingot.LLM(FOLDER, precision="f32", sequences=4)
-        server = uvicorn.Server(uvicorn.Config(app(llm, "tiny-lm", **options), log_level="warning"))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        try:
-            while not server.started:
-                time.sleep(0.01)
-            yield "http://{}:{}".format(*listening.getsockname())
-        finally:
-            server.should_exit = True
-            thread.join()
+    llm = ingot.LLM(FOLDER, precision="f32", sequences=4)
+    with serving(app(llm, "tiny-lm", **options)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +192,7 @@ def test_unknown_paths_and_methods(address):
 
 def counts(address: str) -> dict[str, float]:
     lines = httpx.get(f"{address}/metrics").text.splitlines()
-    return {line.split()[0]: float(line.split()[1]) for line in lines if not line.startswith("#")}
+    return {line.partition("{")[0]: float(line.split()[1]) for line in lines if not line.startswith("#")}
 
 
 @pytest.mark.parametrize("stream", [False, True])

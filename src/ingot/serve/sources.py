@@ -1,0 +1,86 @@
+"""Where the models of a server come from: objects of the caller, and paths."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ingot.errors import InputError, LimitError
+from ingot.llm import LLM, memory_of
+from ingot.llm.keywords import ModelKeywords
+from ingot.llm.memory import Memory
+from ingot.llm.service import MAX_WAITING, Service
+from ingot.load import expect_exists
+from ingot.load.gguf import is_gguf
+from ingot.load.hf import kind_of
+from ingot.load.language import read_model
+from ingot.serve.models import Kind, Source
+from ingot.serve.openai import Served
+from ingot.support.machine import memory_bytes
+
+_BUDGET = 0.8  # of the memory of this process, for models
+
+
+def usual_budget() -> int:
+    """Return the bytes that models may have by default: a part of the physical memory or of the cgroup's limit."""
+    return int(_BUDGET * memory_bytes())
+
+
+def kept(model: LLM, max_waiting: int = MAX_WAITING) -> Source:
+    """Return the source of a model that the caller has loaded. Raises InputError for an encoder."""
+    engine = model.engine
+
+    def start(name: str) -> Served:
+        return Served(name, model, Service(engine, max_waiting))
+
+    return Source("language", start, lambda: model.memory.total, is_kept=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a server opens models at paths.
+
+    language: the options of `LLM`. sequences: answers that are drawn together. max_waiting: answers of a model that may
+    wait. budget: bytes that a language model may have; without an option `context` its context is the longest that
+    fits, at most the default.
+    """
+
+    language: ModelKeywords
+    sequences: int
+    max_waiting: int
+    budget: int
+
+    def source(self, path: str) -> Source:
+        """Return the source of a model at a path, of which only the configuration is read.
+
+        Raises the errors of `read_model`, and InputError for a model that cannot be served.
+        """
+        expect_exists(path)
+        kind = kind_at(path, self.language["template"])
+        if kind != "language":
+            raise InputError(f"{path}: cannot be served, got a {kind} model, expected a language model")
+        return Source("language", lambda name: self._language(name, path), lambda: self._planned(path).total)
+
+    def _language(self, name: str, path: str) -> Served:
+        options: ModelKeywords = {**self.language, "context": self._planned(path).context}
+        llm = LLM(path, sequences=self.sequences, **options)
+        return Served(name, llm, Service(llm.engine, self.max_waiting))
+
+    def _planned(self, path: str) -> Memory:
+        """Return the memory of a language model. Raises LimitError for one that does not fit."""
+        plan = memory_of(path, sequences=self.sequences, **self.language)
+        if plan.total <= self.budget:
+            return plan
+        if self.language["context"] is not None:
+            raise LimitError(
+                f"{path}: too large for a context of {plan.context}, got {plan.total} bytes, expected at most "
+                f"{self.budget}"
+            )
+        return memory_of(path, sequences=self.sequences, budget=self.budget, **self.language)
+
+
+def kind_at(path: str, template: str | os.PathLike[str] | None) -> Kind:
+    """Return the kind of a model at a path, from its configuration alone. Raises the errors of `read_model`."""
+    if not is_gguf(path) and not os.path.isfile(os.path.join(path, "config.json")):
+        return "plain"
+    return "language" if kind_of(read_model(path, template)) == "decoder" else "embedding"
