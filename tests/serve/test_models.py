@@ -19,6 +19,7 @@ import pytest
 import ingot
 from attacks.hostile_configs import write_llama
 from ingot.cli.demo_language import FOLDER
+from ingot.load.hub import SHIPPED
 from ingot.serve import app
 from ingot.serve.sources import Opening
 from serving import serving
@@ -182,15 +183,22 @@ def test_the_context_fits_the_memory():
         opening(budget).source(FOLDER).nbytes()
 
 
-def test_the_command_serves_several_by_name():
+def test_the_command_serves_several_by_name(tmp_path: Path):
+    file = tmp_path / "small.onnx"
+    file.write_bytes(Path(SHIPPED["digits"]).read_bytes())
     command = [sys.executable, "-c", "from ingot.cli import main; main()", "serve"]
-    command += ["tiny-lm", "other=tiny-lm", "--port", "0", "--idle", "60", "--memory", "1GiB"]
+    command += ["tiny-lm", "other=tiny-lm", file, "--port", "0", "--idle", "60", "--memory", "1GiB", "--batch", "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            found = re.fullmatch(r"serving tiny-lm and 1 more: (.*)/v1\n", process.stdout.readline())
+            found = re.fullmatch(r"serving tiny-lm and 2 more: (.*)/v1\n", process.stdout.readline())
             with client_of(found[1]) as client:
-                assert states(client) == {"tiny-lm": "loaded", "other": "unloaded"}
+                assert states(client) == {"tiny-lm": "loaded", "other": "unloaded", "small": "unloaded"}
                 assert complete(client, "other").json()["model"] == "other"
+                metadata = client.get("/v2/models/small").json()
+                assert metadata["inputs"] == [{"name": "image", "datatype": "FP32", "shape": [-1, 1, 8, 8]}]
+                assert client.get("/v2/models/small/ready").status_code == 200
+                assert 'ingot_inferences_total{model="small"} 0.0' in client.get("/metrics").text
+                assert complete(client, "small").status_code == 400
         finally:
             process.terminate()
 

@@ -279,7 +279,7 @@ def test_the_blocks_of_the_page_run(address, capsys):
     _, url, _, header, _, body = shlex.split(curl.replace("\\\n", ""))
     got = httpx.post(url, content=body, headers=[header.split(": ")])
     assert got.json()["choices"][0]["message"]["content"], got.text
-    client, application = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    client, _, application = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(client, {})
     assert len(capsys.readouterr().out) > 20
     exec(application.replace('"folder"', repr(str(FOLDER))), {})

@@ -15,7 +15,6 @@ from ingot.cli.fetch import local
 from ingot.cli.llm import byte_count, with_language
 from ingot.cli.terminal import print_text, progress
 from ingot.errors import InputError, ResourceError
-from ingot.load.hub import shown_name
 
 if TYPE_CHECKING:
     from ingot.llm.keywords import ModelKeywords
@@ -33,6 +32,13 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
 @click.option("--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Answers drawn together.")
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
 @click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Rows of requests that a plain model joins; 1: none.",
+)
+@click.option(
     "--memory",
     callback=byte_count,
     metavar="BYTES",
@@ -47,14 +53,15 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
 @click.option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
 def serve(
     models: tuple[str, ...], yes: bool, language: ModelKeywords, host: str, port: int, sequences: int, queue: int,
-    memory: int | None, idle: float | None, api_key: str | None,
+    batch: int, memory: int | None, idle: float | None, api_key: str | None,
 ) -> None:  # fmt: skip
-    """Serve models over HTTP, language models by OpenAI's protocol.
+    """Serve models over HTTP.
 
-    Clients use http://HOST:PORT/v1 as their base URL. Ctrl-C or SIGTERM ends the server after its answers.
+    Language models answer by OpenAI's protocol: clients use http://HOST:PORT/v1 as their base URL. Other models answer
+    by the Open Inference Protocol. Ctrl-C or SIGTERM ends the server after its answers.
 
     The first MODEL is loaded at once, each other one when a request needs it. NAME is its name for clients. MODEL is a
-    model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
+    model folder, a GGUF or ONNX file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     try:
         import uvicorn
@@ -67,7 +74,7 @@ def serve(
     if host not in LOCAL and api_key is None:
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
     budget = usual_budget() if memory is None else memory
-    opening = Opening(language, sequences, queue, budget)
+    opening = Opening(language, sequences, queue, budget, batch)
     sources = {name: opening.source(path) for name, path in paths_of(models, yes).items()}
     served = Models(sources, budget, idle)
     first, *others = sources
@@ -89,11 +96,19 @@ def paths_of(models: tuple[str, ...], yes: bool) -> dict[str, str]:
     for model in models:
         named = None if os.path.exists(model) else _NAMED.fullmatch(model)
         path = local(model if named is None else named[2], yes)
-        name = shown_name(path) if named is None else named[1]
+        name = usual_name(model) if named is None else named[1]
         if name in paths:
             raise InputError(f"model {name!r}: two of one name, got {paths[name]} and {path}, expected NAME=MODEL")
         paths[name] = path
     return paths
+
+
+def usual_name(model: str) -> str:
+    """Return the name of a model without one: that on the hub, or of its file or folder, without a suffix."""
+    if not os.path.exists(model):
+        return model
+    name = os.path.basename(os.path.normpath(model))
+    return name.removesuffix(".onnx").removesuffix(".gguf").removesuffix(".pt2")
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -27,6 +27,7 @@ from starlette.types import Send as SendMessage
 
 from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
 from ingot.llm.service import MAX_WAITING, BusyError
+from ingot.serve.infer import PREFIX, Inference
 from ingot.serve.metrics import Metrics
 from ingot.serve.models import Kind, Model, Models, Source, UnavailableError, UnknownModelError
 from ingot.serve.openai import CHAT, TEXT, Form, Send, Served, document, prepared, stream
@@ -38,7 +39,7 @@ from ingot.serve.requests import (
     Request,
     TokenizeRequest,
 )
-from ingot.serve.sources import kept, usual_budget
+from ingot.serve.sources import Servable, kept, usual_budget
 
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
@@ -57,7 +58,7 @@ _FIELDS = {name for kind in (ChatRequest, CompletionRequest, EmbeddingRequest) f
 
 
 def app(
-    models: LLM | Mapping[str, LLM | Source],
+    models: Servable | Mapping[str, Servable | Source],
     name: str = "ingot",
     *,
     api_key: str | None = None,
@@ -95,6 +96,7 @@ def application(models: Models, api_key: str | None) -> Starlette:
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+    routes += Inference(models, server.body, server.use).routes()
     errors: Any = {IngotError: on_error, HTTPException: on_http_error}
     return Starlette(
         routes=routes, lifespan=server.lifespan, exception_handlers=errors, middleware=[Middleware(_Holding)]
@@ -128,7 +130,7 @@ class _Server:
         """POST /v1/embeddings: the mean of the last hidden states, of length 1."""
         body = await self._read(http, EmbeddingRequest)
         texts = [body.input] if isinstance(body.input, str) else body.input
-        served: Served = await self._use(http, body.model, TEXT_KINDS)
+        served: Served = await self.use(http, body.model, TEXT_KINDS)
         rows, tokens = await anyio.to_thread.run_sync(_embedded, served.llm, texts)
         encoded = [base64.b64encode(row.tobytes()).decode() for row in rows]
         values = encoded if body.encoding_format == "base64" else [row.tolist() for row in rows]
@@ -141,7 +143,7 @@ class _Server:
         body = await self._read(http, TokenizeRequest)
         if (body.prompt is None) == (body.messages is None):
             raise InputError("prompt, messages: got both or none, expected one of them")
-        llm: LLM = (await self._use(http, body.model, TEXT_KINDS)).llm
+        llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
         if body.messages is not None:
             encode, tokenizer = llm.chat_template.encode, llm.tokenizer
             tokens = await anyio.to_thread.run_sync(encode, tokenizer, body.messages)
@@ -153,7 +155,7 @@ class _Server:
     async def detokenize(self, http: HttpRequest) -> Response:
         """POST /detokenize: the text of ids."""
         body = await self._read(http, DetokenizeRequest)
-        llm: LLM = (await self._use(http, body.model, TEXT_KINDS)).llm
+        llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
         return JSONResponse({"prompt": llm.tokenizer.decode(body.tokens)})
 
     async def listed(self, http: HttpRequest) -> Response:
@@ -190,21 +192,27 @@ class _Server:
             if not hmac.compare_digest(given.encode(), self.api_key.encode()):
                 raise HTTPException(401, "authorization: wrong key, expected 'Bearer KEY' with the server's key")
 
-    async def _use(self, http: HttpRequest, name: str | None, kinds: Collection[Kind]) -> Any:
+    async def use(self, http: HttpRequest, name: str | None, kinds: Collection[Kind]) -> Any:
         """Return a loaded model, which stays loaded until the response has ended. Raises the errors of `Models.use`."""
         held: contextlib.AsyncExitStack = http.scope[_HELD]
         return await held.enter_async_context(self.models.use(name, kinds))
+
+    async def body(self, http: HttpRequest, most: int) -> bytes:
+        """Return the body of a request. Raises HTTPException for a wrong key, and for more than `most` bytes."""
+        self._authorize(http)
+        data = bytearray()
+        async for part in http.stream():
+            data += part
+            if len(data) > most:
+                raise HTTPException(413, f"body: too large, expected at most {most} bytes")
+        return bytes(data)
 
     async def _read(self, http: HttpRequest, kind: type[Body]) -> Body:
         """Return the body of a request. Raises HTTPException for a wrong key, type or size, InputError for bad JSON."""
         self._authorize(http)
         if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(415, "content-type: expected application/json")
-        data = bytearray()
-        async for part in http.stream():
-            data += part
-            if len(data) > MAX_BODY_BYTES:
-                raise HTTPException(413, f"body: too large, expected at most {MAX_BODY_BYTES} bytes")
+        data = await self.body(http, MAX_BODY_BYTES)
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
@@ -214,7 +222,7 @@ class _Server:
             raise InputError(f"body: not JSON, {error}") from error
 
     async def _generate(self, http: HttpRequest, request: Request, form: Form) -> Response:
-        served: Served = await self._use(http, request.model, ["language"])
+        served: Served = await self.use(http, request.model, ["language"])
         if request.stream:
             answers = await prepared(served, request)
 
@@ -314,6 +322,7 @@ async def on_error(http: HttpRequest, error: Exception) -> Response:
     """Return the response for an error of Ingot."""
     assert isinstance(error, IngotError)
     status, body = error_body(error)
+    body = _shaped(http, body)
     headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else None
     return JSONResponse(body, status, headers=headers)
 
@@ -323,4 +332,10 @@ async def on_http_error(http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = "authentication_error" if error.status_code == 401 else "invalid_request_error"
     body = {"error": {"message": error.detail, "type": kind, "param": None, "code": None}}
-    return JSONResponse(body, error.status_code, headers=error.headers)
+    return JSONResponse(_shaped(http, body), error.status_code, headers=error.headers)
+
+
+def _shaped(http: HttpRequest, body: dict[str, Any]) -> dict[str, Any]:
+    """Return an error in the shape of the request's protocol."""
+    is_inference = http.url.path.startswith(f"{PREFIX}/")
+    return {"error": body["error"]["message"]} if is_inference else body

@@ -14,8 +14,9 @@ from prometheus_client.registry import Collector
 
 from ingot.llm.generation import Generation
 from ingot.llm.service import Service
-from ingot.serve.models import Models, Running
+from ingot.serve.models import Kind, Models, Running
 from ingot.serve.openai import Send, Served
+from ingot.serve.plain import Plain
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
@@ -69,6 +70,10 @@ _TOTALS = {
     "ingot_answers_failed": ("Answers that ended with an error", "failed"),
     "ingot_steps": ("Runs of the model", "steps"),
 }
+_TOTALS_OF_PLAIN = {
+    "ingot_inferences": ("Requests for a run", "requests"),
+    "ingot_inference_runs": ("Runs, of which each may have joined several requests", "runs"),
+}
 
 
 class _Counts(Collector):
@@ -78,8 +83,7 @@ class _Counts(Collector):
         models.on_unload = self._keep
 
     def _keep(self, name: str, running: Running) -> None:
-        if isinstance(running, Served):
-            self._past[name].update(asdict(running.service.counts))
+        self._past[name].update(_counts_of(running))
 
     def collect(self) -> Iterable[Metric]:
         """Yield the current counts."""
@@ -95,9 +99,18 @@ class _Counts(Collector):
             for model_name, service in services.items():
                 gauge.add_metric([model_name], value(service))
             yield gauge
-        for name, (text, field) in _TOTALS.items():
-            counter = CounterMetricFamily(name, text, labels=["model"])
-            for model in (each for each in self._models if each.kind == "language"):
-                now = getattr(services[model.name].counts, field) if model.name in services else 0
-                counter.add_metric([model.name], now + self._past[model.name][field])
-            yield counter
+        totals: dict[Kind, dict[str, tuple[str, str]]] = {"language": _TOTALS, "plain": _TOTALS_OF_PLAIN}
+        for kind, of_kind in totals.items():
+            for name, (text, field) in of_kind.items():
+                counter = CounterMetricFamily(name, text, labels=["model"])
+                for model in (each for each in self._models if each.kind == kind):
+                    now = _counts_of(model.running).get(field, 0)
+                    counter.add_metric([model.name], now + self._past[model.name][field])
+                yield counter
+
+
+def _counts_of(running: Running | None) -> dict[str, int]:
+    """Return the totals of a loaded model since it was loaded."""
+    if isinstance(running, Served):
+        return asdict(running.service.counts)
+    return {"requests": running.batcher.requests, "runs": running.batcher.runs} if isinstance(running, Plain) else {}

@@ -55,20 +55,26 @@ class Model:
     """A model of the server and its state.
 
     running: None unless it is loaded. change: loading or unloading in progress. users: requests that use it. used: the
-    end of the last one, in seconds of `time.monotonic`. error: why the last loading failed.
+    end of the last one, in seconds of `time.monotonic`. reserved: bytes of a model that is being loaded or unloaded.
+    error: why the last loading failed.
     """
 
     def __init__(self, name: str, source: Source):
         self.name, self.source = name, source
         self.running: Running | None = None
         self.change: asyncio.Task[None] | None = None
-        self.nbytes = self.users = 0
+        self.reserved = self.users = 0
         self.used = time.monotonic()
         self.error = ""
 
     @property
     def kind(self) -> Kind:
         return self.source.kind
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the loaded model, or those that are reserved for it."""
+        return self.reserved if self.running is None else self.running.nbytes
 
     @property
     def state(self) -> str:
@@ -109,7 +115,6 @@ class Models:
         if expected > self.budget:
             raise _too_large(first, expected, self.budget)
         first.running = first.source.start(first.name)
-        first.nbytes = first.running.nbytes
 
     @property
     def nbytes(self) -> int:
@@ -181,28 +186,29 @@ class Models:
         try:
             expected = await anyio.to_thread.run_sync(source.nbytes)
             await self._free(model, expected)
-            model.nbytes = expected
+            model.reserved = expected
             model.running = await anyio.to_thread.run_sync(source.start, model.name)
-            model.nbytes, model.error = model.running.nbytes, ""
+            model.error = ""
         except (IngotError, OSError) as error:
-            model.nbytes, model.error = 0, str(error)
+            model.error = str(error)
             raise (
                 error
                 if isinstance(error, UnavailableError)
                 else UnavailableError(f"model {model.name!r}: cannot be loaded: {error}")
             ) from error
         finally:
-            model.change = None
+            model.change, model.reserved = None, 0
 
     async def _unload(self, model: Model) -> None:
-        running, model.running = model.running, None
+        running = model.running
         assert running is not None
+        model.running, model.reserved = None, running.nbytes
         try:
             self.on_unload(model.name, running)
             await anyio.to_thread.run_sync(running.close)
         finally:
             del running
-            model.change, model.nbytes = None, 0
+            model.change, model.reserved = None, 0
 
     async def _free(self, model: Model, needed: int) -> None:
         """Unload idle models, the one that was used longest ago first, until so many bytes are free."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ingot.errors import InputError, LimitError
 from ingot.llm import LLM, memory_of
@@ -14,10 +15,14 @@ from ingot.load import expect_exists
 from ingot.load.gguf import is_gguf
 from ingot.load.hf import kind_of
 from ingot.load.language import read_model
+from ingot.serve.batching import MAX_ROWS, Batcher
 from ingot.serve.models import Kind, Source
 from ingot.serve.openai import Served
+from ingot.serve.plain import Plain
+from ingot.session.inference import InferenceSession
 from ingot.support.machine import memory_bytes
 
+Servable: TypeAlias = LLM | InferenceSession
 _BUDGET = 0.8  # of the memory of this process, for models
 
 
@@ -26,8 +31,10 @@ def usual_budget() -> int:
     return int(_BUDGET * memory_bytes())
 
 
-def kept(model: LLM, max_waiting: int = MAX_WAITING) -> Source:
-    """Return the source of a model that the caller has loaded. Raises InputError for an encoder."""
+def kept(model: Servable, max_waiting: int = MAX_WAITING) -> Source:
+    """Return the source of a model that the caller has loaded. Raises InputError for one that cannot be served."""
+    if isinstance(model, InferenceSession):
+        return Source("plain", lambda name: Plain(name, model, Batcher(model, max_waiting=max_waiting)), is_kept=True)
     engine = model.engine
 
     def start(name: str) -> Served:
@@ -40,15 +47,17 @@ def kept(model: LLM, max_waiting: int = MAX_WAITING) -> Source:
 class Opening:
     """How a server opens models at paths.
 
-    language: the options of `LLM`. sequences: answers that are drawn together. max_waiting: answers of a model that may
-    wait. budget: bytes that a language model may have; without an option `context` its context is the longest that
-    fits, at most the default.
+    language: the options of `LLM`, of which other models use precision, threads and executor. sequences: answers that
+    are drawn together. max_waiting: requests of a model that may wait. budget: bytes that a language model may have;
+    without an option `context` its context is the longest that fits, at most the default. rows: of a joined run of a
+    plain model.
     """
 
     language: ModelKeywords
     sequences: int
     max_waiting: int
     budget: int
+    rows: int = MAX_ROWS
 
     def source(self, path: str) -> Source:
         """Return the source of a model at a path, of which only the configuration is read.
@@ -57,9 +66,16 @@ class Opening:
         """
         expect_exists(path)
         kind = kind_at(path, self.language["template"])
+        if kind == "plain":
+            return Source(kind, lambda name: self._plain(name, path), lambda: stored_bytes(path))
         if kind != "language":
             raise InputError(f"{path}: cannot be served, got a {kind} model, expected a language model")
-        return Source("language", lambda name: self._language(name, path), lambda: self._planned(path).total)
+        return Source(kind, lambda name: self._language(name, path), lambda: self._planned(path).total)
+
+    def _plain(self, name: str, path: str) -> Plain:
+        own = self.language
+        session = InferenceSession(path, precision=own["precision"], threads=own["threads"], executor=own["executor"])
+        return Plain(name, session, Batcher(session, self.rows, self.max_waiting))
 
     def _language(self, name: str, path: str) -> Served:
         options: ModelKeywords = {**self.language, "context": self._planned(path).context}
@@ -84,3 +100,10 @@ def kind_at(path: str, template: str | os.PathLike[str] | None) -> Kind:
     if not is_gguf(path) and not os.path.isfile(os.path.join(path, "config.json")):
         return "plain"
     return "language" if kind_of(read_model(path, template)) == "decoder" else "embedding"
+
+
+def stored_bytes(path: str) -> int:
+    """Return the bytes of a model's files: of a folder, or of a file and those whose names begin with its name."""
+    folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
+    with os.scandir(folder or ".") as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.is_file() and entry.name.startswith(name))
