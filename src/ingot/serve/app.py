@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hmac
 import re
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import msgspec
-import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
@@ -27,6 +25,7 @@ from starlette.types import Send as SendMessage
 
 from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
 from ingot.llm.service import MAX_WAITING, BusyError
+from ingot.serve.embeddings import Embedding, embeddings
 from ingot.serve.infer import PREFIX, Inference
 from ingot.serve.metrics import Metrics
 from ingot.serve.models import Kind, Model, Models, Source, UnavailableError, UnknownModelError
@@ -127,16 +126,10 @@ class _Server:
         return await self._generate(http, await self._read(http, CompletionRequest), TEXT)
 
     async def embed(self, http: HttpRequest) -> Response:
-        """POST /v1/embeddings: the mean of the last hidden states, of length 1."""
+        """POST /v1/embeddings."""
         body = await self._read(http, EmbeddingRequest)
-        texts = [body.input] if isinstance(body.input, str) else body.input
-        served: Served = await self.use(http, body.model, TEXT_KINDS)
-        rows, tokens = await anyio.to_thread.run_sync(_embedded, served.llm, texts)
-        encoded = [base64.b64encode(row.tobytes()).decode() for row in rows]
-        values = encoded if body.encoding_format == "base64" else [row.tolist() for row in rows]
-        data = [{"object": "embedding", "index": i, "embedding": value} for i, value in enumerate(values)]
-        counts = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": counts})
+        served: Embedding | Served = await self.use(http, body.model, TEXT_KINDS)
+        return JSONResponse(await _unless_gone(http, embeddings(served, body)))
 
     async def tokenize(self, http: HttpRequest) -> Response:
         """POST /tokenize: the ids of a prompt, or of a conversation with the beginning of an answer."""
@@ -173,6 +166,8 @@ class _Server:
                  "kind": model.kind, "state": model.state, "nbytes": model.nbytes}  # fmt: skip
         if isinstance(model.running, Served):
             facts["max_model_len"] = model.running.llm.context
+        elif isinstance(model.running, Embedding):
+            facts["max_model_len"] = model.running.embedder.longest
         return facts | ({"error": model.error} if model.error else {})
 
     async def health(self, http: HttpRequest) -> Response:
@@ -243,11 +238,6 @@ class _Holding:
         async with contextlib.AsyncExitStack() as held:
             scope[_HELD] = held
             await self._app(scope, receive, send)
-
-
-def _embedded(llm: LLM, texts: list[str]) -> tuple[np.ndarray, int]:
-    """Return the embeddings of texts, and their number of tokens."""
-    return llm.embed(texts), sum(len(llm.encode(text)) for text in texts)
 
 
 async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:

@@ -6,16 +6,19 @@ import os
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ingot.errors import InputError, LimitError
+from ingot.errors import LimitError
 from ingot.llm import LLM, memory_of
+from ingot.llm.embedder import Embedder, is_embedder
 from ingot.llm.keywords import ModelKeywords
 from ingot.llm.memory import Memory
 from ingot.llm.service import MAX_WAITING, Service
 from ingot.load import expect_exists
 from ingot.load.gguf import is_gguf
 from ingot.load.hf import kind_of
+from ingot.load.hf.sentences import MODULES
 from ingot.load.language import read_model
 from ingot.serve.batching import MAX_ROWS, Batcher
+from ingot.serve.embeddings import Embedding
 from ingot.serve.models import Kind, Source
 from ingot.serve.openai import Served
 from ingot.serve.plain import Plain
@@ -32,9 +35,11 @@ def usual_budget() -> int:
 
 
 def kept(model: Servable, max_waiting: int = MAX_WAITING) -> Source:
-    """Return the source of a model that the caller has loaded. Raises InputError for one that cannot be served."""
+    """Return the source of a model that the caller has loaded. Raises UnsupportedError for one that cannot be served."""
     if isinstance(model, InferenceSession):
         return Source("plain", lambda name: Plain(name, model, Batcher(model, max_waiting=max_waiting)), is_kept=True)
+    if is_embedder(model):
+        return Source("embedding", lambda name: Embedding(name, Embedder(model)), is_kept=True)
     engine = model.engine
 
     def start(name: str) -> Served:
@@ -68,9 +73,12 @@ class Opening:
         kind = kind_at(path, self.language["template"])
         if kind == "plain":
             return Source(kind, lambda name: self._plain(name, path), lambda: stored_bytes(path))
-        if kind != "language":
-            raise InputError(f"{path}: cannot be served, got a {kind} model, expected a language model")
+        if kind == "embedding":
+            return Source(kind, lambda name: self._embedding(name, path), lambda: stored_bytes(path))
         return Source(kind, lambda name: self._language(name, path), lambda: self._planned(path).total)
+
+    def _embedding(self, name: str, path: str) -> Embedding:
+        return Embedding(name, Embedder(LLM(path, sequences=1, **self.language)))
 
     def _plain(self, name: str, path: str) -> Plain:
         own = self.language
@@ -99,7 +107,8 @@ def kind_at(path: str, template: str | os.PathLike[str] | None) -> Kind:
     """Return the kind of a model at a path, from its configuration alone. Raises the errors of `read_model`."""
     if not is_gguf(path) and not os.path.isfile(os.path.join(path, "config.json")):
         return "plain"
-    return "language" if kind_of(read_model(path, template)) == "decoder" else "embedding"
+    folder = read_model(path, template)
+    return "embedding" if kind_of(folder) == "encoder" or folder.has(MODULES) else "language"
 
 
 def stored_bytes(path: str) -> int:
