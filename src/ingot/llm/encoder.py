@@ -50,7 +50,7 @@ class Encoder:
         return self.run([tokens])[0]
 
     def run(self, texts: Tokens[Tokens[int]], types: Tokens[Tokens[int]] | None = None) -> list[np.ndarray]:
-        """Return the output of each text: its last hidden states, f32[tokens, width].
+        """Return the output of each text: its last hidden states, f32[tokens, width], or scores, f32[labels].
 
         texts: at most `rows` of the longest one. types: the type of each token, 0 by default.
         """
@@ -67,7 +67,10 @@ class Encoder:
                 if types is not None:
                     inputs["token_type_ids"][row, : len(tokens)] = types[row]
             program.run({"batch": len(texts), "length": max(lengths)})
-            output = _used(program.output, (*shape, program.output.shape[-1]))
+            whole = program.output
+            if whole.ndim == 2:
+                return [row.copy() for row in _used(whole, (len(texts), whole.shape[1]))]
+            output = _used(whole, (*shape, whole.shape[2]))
             return [output[row, :length].copy() for row, length in enumerate(lengths)]
 
     def _bucket(self, length: int) -> Bound:

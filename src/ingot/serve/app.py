@@ -38,6 +38,7 @@ from ingot.serve.requests import (
     Request,
     TokenizeRequest,
 )
+from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.sources import Servable, kept, usual_budget
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ RETRY_SECONDS = 1  # after which a client tries again when the queue is full
 Body = TypeVar("Body")
 _PARAMETER = re.compile(r"(?:option )?([a-z_]+)")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
-_FIELDS = {name for kind in (ChatRequest, CompletionRequest, EmbeddingRequest) for name in kind.__struct_fields__}
+_KINDS = (ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest)
+_FIELDS = {name for kind in _KINDS for name in kind.__struct_fields__}
 
 
 def app(
@@ -87,6 +89,7 @@ def application(models: Models, api_key: str | None) -> Starlette:
     server = _Server(models, api_key)
     posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/v1/chat/completions": server.chat, "/v1/completions": server.complete, "/v1/embeddings": server.embed,
+        "/v1/rerank": server.rerank, "/rerank": server.rerank,
         "/tokenize": server.tokenize, "/detokenize": server.detokenize,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
@@ -131,6 +134,12 @@ class _Server:
         served: Embedding | Served = await self.use(http, body.model, TEXT_KINDS)
         return JSONResponse(await _unless_gone(http, embeddings(served, body)))
 
+    async def rerank(self, http: HttpRequest) -> Response:
+        """POST /v1/rerank and /rerank."""
+        body = await self._read(http, RerankRequest)
+        served: Reranking = await self.use(http, body.model, ["rerank"])
+        return JSONResponse(await _unless_gone(http, reranked(served, body)))
+
     async def tokenize(self, http: HttpRequest) -> Response:
         """POST /tokenize: the ids of a prompt, or of a conversation with the beginning of an answer."""
         body = await self._read(http, TokenizeRequest)
@@ -168,6 +177,8 @@ class _Server:
             facts["max_model_len"] = model.running.llm.context
         elif isinstance(model.running, Embedding):
             facts["max_model_len"] = model.running.embedder.longest
+        elif isinstance(model.running, Reranking):
+            facts["max_model_len"] = model.running.reranker.context
         return facts | ({"error": model.error} if model.error else {})
 
     async def health(self, http: HttpRequest) -> Response:

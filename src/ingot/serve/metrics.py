@@ -14,9 +14,11 @@ from prometheus_client.registry import Collector
 
 from ingot.llm.generation import Generation
 from ingot.llm.service import Service
+from ingot.serve.embeddings import Embedding
 from ingot.serve.models import Kind, Models, Running
 from ingot.serve.openai import Send, Served
 from ingot.serve.plain import Plain
+from ingot.serve.rerank import Reranking
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
@@ -74,6 +76,10 @@ _TOTALS_OF_PLAIN = {
     "ingot_inferences": ("Requests for a run", "requests"),
     "ingot_inference_runs": ("Runs, of which each may have joined several requests", "runs"),
 }
+_TOTALS_OF_TEXTS = {
+    "ingot_texts": ("Texts embedded or pairs of texts scored", "texts"),
+    "ingot_text_runs": ("Runs, of which each may have joined several texts", "runs"),
+}
 
 
 class _Counts(Collector):
@@ -99,11 +105,15 @@ class _Counts(Collector):
             for model_name, service in services.items():
                 gauge.add_metric([model_name], value(service))
             yield gauge
-        totals: dict[Kind, dict[str, tuple[str, str]]] = {"language": _TOTALS, "plain": _TOTALS_OF_PLAIN}
-        for kind, of_kind in totals.items():
-            for name, (text, field) in of_kind.items():
+        totals: list[tuple[tuple[Kind, ...], dict[str, tuple[str, str]]]] = [
+            (("language",), _TOTALS),
+            (("plain",), _TOTALS_OF_PLAIN),
+            (("embedding", "rerank"), _TOTALS_OF_TEXTS),
+        ]
+        for kinds, of_kinds in totals:
+            for name, (text, field) in of_kinds.items():
                 counter = CounterMetricFamily(name, text, labels=["model"])
-                for model in (each for each in self._models if each.kind == kind):
+                for model in (each for each in self._models if each.kind in kinds):
                     now = _counts_of(model.running).get(field, 0)
                     counter.add_metric([model.name], now + self._past[model.name][field])
                 yield counter
@@ -113,4 +123,8 @@ def _counts_of(running: Running | None) -> dict[str, int]:
     """Return the totals of a loaded model since it was loaded."""
     if isinstance(running, Served):
         return asdict(running.service.counts)
-    return {"requests": running.batcher.requests, "runs": running.batcher.runs} if isinstance(running, Plain) else {}
+    if isinstance(running, Plain):
+        return {"requests": running.batcher.requests, "runs": running.batcher.runs}
+    if isinstance(running, Embedding | Reranking):
+        return {"texts": running.queue.texts, "runs": running.queue.runs}
+    return {}

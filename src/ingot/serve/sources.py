@@ -11,10 +11,11 @@ from ingot.llm import LLM, memory_of
 from ingot.llm.embedder import Embedder, is_embedder
 from ingot.llm.keywords import ModelKeywords
 from ingot.llm.memory import Memory
+from ingot.llm.reranker import Reranker
 from ingot.llm.service import MAX_WAITING, Service
 from ingot.load import expect_exists
 from ingot.load.gguf import is_gguf
-from ingot.load.hf import kind_of
+from ingot.load.hf import kind_of, labels_of
 from ingot.load.hf.sentences import MODULES
 from ingot.load.language import read_model
 from ingot.serve.batching import MAX_ROWS, Batcher
@@ -22,10 +23,11 @@ from ingot.serve.embeddings import Embedding
 from ingot.serve.models import Kind, Source
 from ingot.serve.openai import Served
 from ingot.serve.plain import Plain
+from ingot.serve.rerank import Reranking
 from ingot.session.inference import InferenceSession
 from ingot.support.machine import memory_bytes
 
-Servable: TypeAlias = LLM | InferenceSession
+Servable: TypeAlias = LLM | Reranker | InferenceSession
 _BUDGET = 0.8  # of the memory of this process, for models
 
 
@@ -35,9 +37,11 @@ def usual_budget() -> int:
 
 
 def kept(model: Servable, max_waiting: int = MAX_WAITING) -> Source:
-    """Return the source of a model that the caller has loaded. Raises UnsupportedError for one that cannot be served."""
+    """Return the source of a model that the caller has loaded."""
     if isinstance(model, InferenceSession):
         return Source("plain", lambda name: Plain(name, model, Batcher(model, max_waiting=max_waiting)), is_kept=True)
+    if isinstance(model, Reranker):
+        return Source("rerank", lambda name: Reranking(name, model), is_kept=True)
     if is_embedder(model):
         return Source("embedding", lambda name: Embedding(name, Embedder(model)), is_kept=True)
     engine = model.engine
@@ -75,10 +79,22 @@ class Opening:
             return Source(kind, lambda name: self._plain(name, path), lambda: stored_bytes(path))
         if kind == "embedding":
             return Source(kind, lambda name: self._embedding(name, path), lambda: stored_bytes(path))
+        if kind == "rerank":
+            return Source(kind, lambda name: self._reranking(name, path), lambda: stored_bytes(path))
         return Source(kind, lambda name: self._language(name, path), lambda: self._planned(path).total)
 
     def _embedding(self, name: str, path: str) -> Embedding:
         return Embedding(name, Embedder(LLM(path, sequences=1, **self.language)))
+
+    def _reranking(self, name: str, path: str) -> Reranking:
+        own = self.language
+        return Reranking(
+            name,
+            Reranker(
+                path, context=own["context"], precision=own["precision"], threads=own["threads"],
+                executor=own["executor"], template=own["template"],
+            ),
+        )  # fmt: skip
 
     def _plain(self, name: str, path: str) -> Plain:
         own = self.language
@@ -108,6 +124,8 @@ def kind_at(path: str, template: str | os.PathLike[str] | None) -> Kind:
     if not is_gguf(path) and not os.path.isfile(os.path.join(path, "config.json")):
         return "plain"
     folder = read_model(path, template)
+    if labels_of(folder) is not None:
+        return "rerank"
     return "embedding" if kind_of(folder) == "encoder" or folder.has(MODULES) else "language"
 
 
