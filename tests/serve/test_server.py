@@ -269,7 +269,7 @@ def test_the_command_refuses_a_port_in_use(call):
 
 def test_the_blocks_of_the_page_run(address, capsys):
     page = (Path(__file__).parents[2] / "docs/serving.md").read_text().replace("http://127.0.0.1:8000", address)
-    (curl,) = re.findall(r"```\n(curl .*?)```", page, re.DOTALL)
+    (curl,) = re.findall(r"^```\n(curl .*?)```", page, re.DOTALL | re.MULTILINE)
     _, url, _, header, _, body = shlex.split(curl.replace("\\\n", ""))
     got = httpx.post(url, content=body, headers=[header.split(": ")])
     assert got.json()["choices"][0]["message"]["content"], got.text

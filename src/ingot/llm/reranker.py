@@ -99,7 +99,8 @@ class PairForm:
             if not truncate or space < 0:
                 got = f"{total + added} tokens, expected at most {longest}"
                 raise InputError(f"documents: query and document longer than the context, got {got}")
-            texts = [text[:size] for text, size in zip(texts, kept_sizes(*map(len, texts), space), strict=True)]
+            sizes = kept_sizes(len(texts[0]), len(texts[1]), space)
+            texts = [text[:size] for text, size in zip(texts, sizes, strict=True)]
         parts = [self._before, texts[0], self._between, texts[1], self._after]
         types = [kind for kind, part in zip(self._types, parts, strict=True) for _ in part]
         return Pair([token for part in parts for token in part], types)

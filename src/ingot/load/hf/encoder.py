@@ -37,8 +37,8 @@ def build_encoder(
     if embedding.positions is not None:
         first = embedding.first.integer(values, 0, MAX_SIZE)
         position_table = builder.table(embedding.positions, first + values["context"], embedding.where)
-        part = {"starts": (first, 0), "stops": (first + rows[1], values["width"]), "steps": (1, 1)}
-        x = builder.add("add", x, builder.add("slice", position_table, **part))
+        starts, stops = (first, 0), (first + rows[1], values["width"])
+        x = builder.add("add", x, builder.add("slice", position_table, starts=starts, stops=stops, steps=(1, 1)))
     x = builder.apply(embedding.then, x)
     for layer in range(values["layers"]):
         builder.enter_layer(layer)
