@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 import ingot
 from ingot.load.hub import SHIPPED
@@ -312,6 +314,18 @@ def test_many_clients_get_the_answers_of_one(address):
         thread.join()
     for index, image in enumerate(images):
         np.testing.assert_array_equal(answers[index], session.run(None, {"image": image})[0][0])
+
+
+def test_keys_and_a_mounted_application():
+    inner = app(ingot.InferenceSession(COUPLED), "m", api_key="secret")
+    outer = Starlette(routes=[Mount("/models", inner)], lifespan=lambda _: inner.router.lifespan_context(inner))
+    with serving(outer) as address, httpx.Client(base_url=f"{address}/models") as client:
+        for path in ("/v2", "/v2/models/m", "/v2/models/m/ready", "/v2/models/m/versions/1"):
+            refused = client.get(path)
+            assert refused.status_code == 401 and "wrong key" in refused.json()["error"], path
+            assert client.get(path, headers={"authorization": "Bearer secret"}).status_code == 200, path
+        assert client.post("/v2/models/m/infer", json={"inputs": []}).status_code == 401
+        assert client.get("/v2/health/live").status_code == client.get("/v2/health/ready").status_code == 200
 
 
 def test_a_full_queue_is_refused():

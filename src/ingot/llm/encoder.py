@@ -43,7 +43,8 @@ class Encoder:
     @property
     def nbytes(self) -> int:
         """Bytes of weights and activations."""
-        return self._modes.weight_bytes + sum(program.native.arena_bytes for _, program in self._modes.items())
+        programs = [program for _, program in list(self._modes.items())]  # a thread may add one
+        return self._modes.weight_bytes + sum(program.native.arena_bytes for program in programs)
 
     def states(self, tokens: Tokens[int]) -> np.ndarray:
         """Return the last hidden state of each token, f32[len(tokens), width]."""

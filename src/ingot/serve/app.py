@@ -338,5 +338,6 @@ async def on_http_error(http: HttpRequest, error: Exception) -> Response:
 
 def _shaped(http: HttpRequest, body: dict[str, Any]) -> dict[str, Any]:
     """Return an error in the shape of the request's protocol."""
-    is_inference = http.url.path.startswith(f"{PREFIX}/")
+    path = http.url.path.removeprefix(http.scope.get("root_path", ""))  # of the application that this one is mounted in
+    is_inference = path == PREFIX or path.startswith(f"{PREFIX}/")
     return {"error": body["error"]["message"]} if is_inference else body

@@ -6,13 +6,14 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from ingot.errors import IngotError, InputError, StoppedError
+from ingot.errors import IngotError, InputError, StoppedError, bounded
 from ingot.llm.service import MAX_WAITING, BusyError
 from ingot.session.inference import InferenceSession
 
@@ -31,6 +32,13 @@ class _Call:
     rows: int
     key: tuple[object, ...]  # what calls of one run have in common; () for a call that runs alone
     future: Future[list[np.ndarray]] = field(default_factory=Future)
+
+
+def end_all(futures: Iterable[Future[Any]]) -> None:
+    """Give each future that has no result yet a StoppedError."""
+    for future in futures:
+        if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
+            future.set_exception(StoppedError("model: closed before the run"))
 
 
 def joined_dim(session: InferenceSession) -> str | None:
@@ -110,13 +118,15 @@ class Batcher:
     # -- in the thread ------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while calls := self._next():
-            started = [call for call in calls if call.future.set_running_or_notify_cancel()]
-            if started:
-                self._answer(started)
-        for call in self._waiting:
-            if call.future.set_running_or_notify_cancel():
-                call.future.set_exception(StoppedError("model: closed before the run"))
+        calls: list[_Call] = []
+        try:
+            while calls := self._next():
+                started = [call for call in calls if call.future.set_running_or_notify_cancel()]
+                if started:
+                    self._answer(started)
+        finally:  # nobody waits for ever, not even after a bug
+            self._closing = True
+            end_all(call.future for call in [*calls, *self._waiting])
 
     def _next(self) -> list[_Call]:
         """Wait for requests, and return those of the next run; none after `close`."""
@@ -159,9 +169,10 @@ class Batcher:
 
     def _join(self, calls: list[_Call]) -> bool:
         """Run requests together. Return False, without answers, if each has to run alone."""
-        feed = {name: np.concatenate([call.feed[name] for call in calls]) for name in calls[0].feed}
         total = sum(call.rows for call in calls)
         try:
+            with bounded("joined requests"):
+                feed = {name: np.concatenate([call.feed[name] for call in calls]) for name in calls[0].feed}
             results = self._run(feed)
         except IngotError:  # of one of them, which shall not be the others' error
             return False

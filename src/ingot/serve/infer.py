@@ -53,6 +53,7 @@ class Inference:
 
     async def server(self, http: HttpRequest) -> Response:
         """GET /v2."""
+        await self._read(http, 0)
         return JSONResponse({"name": "ingot", "version": ingot.__version__, "extensions": _EXTENSIONS})
 
     async def live(self, http: HttpRequest) -> Response:
@@ -61,6 +62,7 @@ class Inference:
 
     async def ready(self, http: HttpRequest) -> Response:
         """GET /v2/models/NAME/ready: whether a request would be answered, if need be after loading the model."""
+        await self._read(http, 0)
         name = _name(http)
         model = self._models.find(name, [*{each.kind for each in self._models}])
         return JSONResponse({"name": name, "ready": model.state != "failed"}, 503 if model.state == "failed" else 200)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ingot.errors import IngotError, StoppedError
 from ingot.llm.service import BusyError
+from ingot.serve.batching import end_all
 
 MAX_TEXTS = 4096  # that wait for an embedding or a score, but a request alone may have more
 _WASTE = 1.25  # tokens with padding of a run, by those of its texts
@@ -80,23 +81,27 @@ class TextQueue:
     # -- in the thread ------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while entries := self._next():
-            started = [entry for entry in entries if entry.future.set_running_or_notify_cancel()]
-            if not started:
-                continue
-            try:
-                results = self._run([entry.text for entry in started])
-            except IngotError as error:
-                for entry in started:
-                    entry.future.set_exception(error)
-                continue
-            self.texts += len(started)
-            self.runs += 1
-            for entry, result in zip(started, results, strict=True):
-                entry.future.set_result(result)
-        for entry in self._waiting:
-            if entry.future.set_running_or_notify_cancel():
-                entry.future.set_exception(StoppedError("model: closed before the run"))
+        entries: list[_Entry] = []
+        try:
+            while entries := self._next():
+                started = [entry for entry in entries if entry.future.set_running_or_notify_cancel()]
+                if started:
+                    self._answer(started)
+        finally:  # nobody waits for ever, not even after a bug
+            self._closing = True
+            end_all(entry.future for entry in [*entries, *self._waiting])
+
+    def _answer(self, entries: list[_Entry]) -> None:
+        self.texts += len(entries)
+        self.runs += 1
+        try:
+            results = self._run([entry.text for entry in entries])
+        except IngotError as error:
+            for entry in entries:
+                entry.future.set_exception(error)
+            return
+        for entry, result in zip(entries, results, strict=True):
+            entry.future.set_result(result)
 
     def _next(self) -> list[_Entry]:
         """Wait for texts, and return those of the next run; none after `close`."""
