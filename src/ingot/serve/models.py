@@ -185,17 +185,16 @@ class Models:
         source = model.source
         try:
             expected = await anyio.to_thread.run_sync(source.nbytes)
-            await self._free(model, expected)
+            if not source.is_kept:
+                await self._free(model, expected)
             model.reserved = expected
             model.running = await anyio.to_thread.run_sync(source.start, model.name)
             model.error = ""
         except (IngotError, OSError) as error:
             model.error = str(error)
-            raise (
-                error
-                if isinstance(error, UnavailableError)
-                else UnavailableError(f"model {model.name!r}: cannot be loaded: {error}")
-            ) from error
+            if isinstance(error, UnavailableError):
+                raise
+            raise UnavailableError(f"model {model.name!r}: cannot be loaded: {error}") from error
         finally:
             model.change, model.reserved = None, 0
 

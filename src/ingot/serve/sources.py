@@ -56,7 +56,7 @@ def kept(model: Servable, max_waiting: int = MAX_WAITING) -> Source:
 class Opening:
     """How a server opens models at paths.
 
-    language: the options of `LLM`, of which other models use precision, threads and executor. sequences: answers that
+    language: the options of `LLM`; other models have no use for context and cache_dtype. sequences: answers that
     are drawn together. max_waiting: requests of a model that may wait. budget: bytes that a language model may have;
     without an option `context` its context is the longest that fits, at most the default. rows: of a joined run of a
     plain model.
@@ -78,23 +78,20 @@ class Opening:
         if kind == "plain":
             return Source(kind, lambda name: self._plain(name, path), lambda: stored_bytes(path))
         if kind == "embedding":
-            return Source(kind, lambda name: self._embedding(name, path), lambda: stored_bytes(path))
+            return Source(kind, lambda name: self._embedding(name, path), lambda: weight_bytes(path))
         if kind == "rerank":
-            return Source(kind, lambda name: self._reranking(name, path), lambda: stored_bytes(path))
+            return Source(kind, lambda name: self._reranking(name, path), lambda: weight_bytes(path))
         return Source(kind, lambda name: self._language(name, path), lambda: self._planned(path).total)
 
     def _embedding(self, name: str, path: str) -> Embedding:
-        return Embedding(name, Embedder(LLM(path, sequences=1, **self.language)))
+        options: ModelKeywords = {**self.language, "context": None}
+        return Embedding(name, Embedder(LLM(path, sequences=1, **options)))
 
     def _reranking(self, name: str, path: str) -> Reranking:
         own = self.language
-        return Reranking(
-            name,
-            Reranker(
-                path, context=own["context"], precision=own["precision"], threads=own["threads"],
-                executor=own["executor"], template=own["template"],
-            ),
-        )  # fmt: skip
+        precision, threads, executor, template = own["precision"], own["threads"], own["executor"], own["template"]
+        reranker = Reranker(path, precision=precision, threads=threads, executor=executor, template=template)
+        return Reranking(name, reranker)
 
     def _plain(self, name: str, path: str) -> Plain:
         own = self.language
@@ -127,6 +124,11 @@ def kind_at(path: str, template: str | os.PathLike[str] | None) -> Kind:
     if labels_of(folder) is not None:
         return "rerank"
     return "embedding" if kind_of(folder) == "encoder" or folder.has(MODULES) else "language"
+
+
+def weight_bytes(path: str) -> int:
+    """Return the bytes of the weights of a model folder. Raises the errors of `read_model`."""
+    return sum(tensor.nbytes for tensor in read_model(path).tensors.values())
 
 
 def stored_bytes(path: str) -> int:
