@@ -11,7 +11,11 @@ import httpx
 import numpy as np
 import openai
 import pytest
+import tokenizers
+import torch
+import transformers
 from sentence_transformers import SentenceTransformer
+from tokenizers import models, pre_tokenizers, processors
 
 import ingot
 from ingot.llm.embedder import Embedder
@@ -79,6 +83,9 @@ def test_fewer_dimensions(client):
 TYPE = "sentence_transformers.models."
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": f"{TYPE}Transformer"}
 POOLING = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{TYPE}Pooling"}
+LAST = {"embedding_dimension": 32, "pooling_mode": "lasttoken"}
+SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"num_key_value_heads": 2, "max_position_embeddings": 128}
 PROMPTS = {"prompts": {"query": "query: ", "doc": ""}, "default_prompt_name": "query"}
 
 
@@ -103,6 +110,31 @@ def test_poolings_without_normalization_and_with_prompts(bare, pooling):
         tokens = [embedder.encode(text, prompt, truncate=True) for text in TEXTS]
         assert max(map(len, tokens)) == 8
         np.testing.assert_allclose([embedder.vectors([ids])[0] for ids in tokens], want, atol=2e-5)
+
+
+def test_a_decoder_of_sentence_transformers(tmp_path: Path):
+    """The last token of a decoder, whose tokenizer puts an end after each text."""
+    words = ["<end>", "<unk>", *sorted({word for text in TEXTS for word in text.split()})]
+    rust = tokenizers.Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, "<unk>"))
+    rust.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    rust.post_processor = processors.TemplateProcessing("$A <end>", "$A $B <end>", [("<end>", 0)])
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=rust, eos_token="<end>", pad_token="<end>", unk_token="<unk>"
+    ).save_pretrained(tmp_path)
+    config = transformers.Qwen3Config(**SIZES, head_dim=16, eos_token_id=0, bos_token_id=None, tie_word_embeddings=True)
+    torch.manual_seed(0)
+    transformers.Qwen3Model(config).save_pretrained(tmp_path)
+    (tmp_path / "1_Pooling").mkdir()
+    normalize = {"idx": 2, "name": "2", "path": "2_Normalize", "type": f"{TYPE}Normalize"}
+    rewritten(tmp_path, modules=[TRANSFORMER, POOLING, normalize], pooling=LAST, prompts=PROMPTS)
+    want = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS, prompt_name="query")
+    options = OPTIONS | {"context": 64, "precision": "f32"}
+    source = Opening(options, 1, 16, 1 << 30).source(str(tmp_path))
+    assert source.kind == "embedding"
+    with serving(app({"m": source})) as address:
+        got = httpx.post(f"{address}/v1/embeddings", json={"input": TEXTS, "prompt_name": "query"}).json()
+        assert httpx.get(f"{address}/v1/models").json()["data"][0]["nbytes"] > 0
+    np.testing.assert_allclose([each["embedding"] for each in got["data"]], want, atol=1e-5)
 
 
 BAD_FOLDERS = [

@@ -145,7 +145,7 @@ BAD = [
     ),
     ("/tokenize", {}, 400, "prompt"),
     ("/detokenize", {"tokens": [-1]}, 400, None),
-    ("/v1/embeddings", {"input": []}, 400, None),
+    ("/v1/embeddings", {"input": []}, 400, "input"),
 ]
 
 
