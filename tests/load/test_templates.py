@@ -11,7 +11,7 @@ import ingot
 from hf_models import CASES, Case, config_of, expected_logits, save_model
 from ingot.ir.dtype import bf16, i4, i8
 from ingot.ir.graph import Graph
-from ingot.load.hf import LanguageModel, load_dense, load_language_model, read_folder
+from ingot.load.hf import LanguageModel, load_dense, load_language_model, longest_context, read_folder
 from ingot.load.hf.template import template_names
 from ingot.run.interpret import interpret
 
@@ -53,8 +53,15 @@ def blocks_of(model: LanguageModel, sequences: int) -> np.ndarray:
     return np.random.default_rng(1).permutation(count).reshape(sequences, -1)
 
 
+ENCODERS = {
+    "bert": (transformers.BertConfig, transformers.BertModel, transformers.BertForMaskedLM),
+    "roberta": (transformers.RobertaConfig, transformers.RobertaModel, transformers.RobertaForMaskedLM),
+    "xlm-roberta": (transformers.XLMRobertaConfig, transformers.XLMRobertaModel, transformers.XLMRobertaForMaskedLM),
+}
+
+
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {"bert", "gemma3"} == set(template_names())
+    assert {case.type for case in CASES} | {*ENCODERS, "gemma3"} == set(template_names())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -157,21 +164,26 @@ def test_gemma3_with_vision(tmp_path: Path):
 
 @pytest.mark.parametrize("executor", ["interpret", "native"])
 @pytest.mark.parametrize("prefixed", [False, True])
-def test_bert(prefixed: bool, executor: str, tmp_path: Path):
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_encoders(kind: str, prefixed: bool, executor: str, tmp_path: Path):
     """An encoder is a model without state: an InferenceSession runs it, padding masked."""
     torch.manual_seed(0)
     sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    kind = transformers.BertForMaskedLM if prefixed else transformers.BertModel
-    model = kind(transformers.BertConfig(**sizes, intermediate_size=48, max_position_embeddings=64)).eval()
+    sizes |= {"type_vocab_size": 2, "intermediate_size": 48, "max_position_embeddings": 64}
+    config, plain, masked = ENCODERS[kind]
+    model = (masked if prefixed else plain)(config(**sizes)).eval()
     model.save_pretrained(tmp_path)
-    feeds = {name: torch.randint(0, high, (2, 11)) for name, high in (("input_ids", 99), ("token_type_ids", 2))}
+    feeds = {name: torch.randint(3, 99, (2, 11)) for name in ("input_ids", "token_type_ids")}
+    feeds["token_type_ids"] %= 2
     feeds["attention_mask"] = torch.tensor([[1] * 11, [1] * 7 + [0] * 4])
+    feeds["input_ids"][1, 7:] = config().pad_token_id  # of which RoBERTa's positions depend
     with torch.no_grad():
-        expected = (model.bert if prefixed else model)(**feeds).last_hidden_state.numpy()
+        expected = (model.base_model if prefixed else model)(**feeds).last_hidden_state.numpy()
     session = ingot.InferenceSession(tmp_path, executor=executor, strict=True)
     (got,) = session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
     kept = feeds["attention_mask"].numpy() == 1
     np.testing.assert_allclose(got[kept], expected[kept], atol=TOLERANCE)
+    assert longest_context(read_folder(tmp_path)) == (64 if kind == "bert" else 62)
 
 
 def test_decoders_are_no_sessions(saved):

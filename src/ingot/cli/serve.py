@@ -1,53 +1,114 @@
-"""`ingot serve`: a server of a language model."""
+"""`ingot serve`: a server of models."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from ingot.cli.llm import ModelFolder, with_folder
-from ingot.cli.terminal import print_text
-from ingot.errors import ResourceError
-from ingot.load.hub import shown_name
+from ingot.cli.fetch import local
+from ingot.cli.llm import byte_count, with_language
+from ingot.cli.terminal import print_text, progress
+from ingot.errors import InputError, ResourceError
+
+if TYPE_CHECKING:
+    from ingot.llm.keywords import ModelKeywords
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
 
 
-@click.command(epilog="Example: ingot serve tiny-lm")
-@with_folder
+@click.command(epilog="Example: ingot serve tiny-lm digits=digits.onnx --idle 600")
+@click.argument("models", nargs=-1, required=True, metavar="[NAME=]MODEL...")
+@click.option("--yes", is_flag=True, help="Download models from the Hugging Face hub without asking.")
+@with_language
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: any free one.")
-@click.option("--name", help="Name of the model for clients.  [default: FOLDER]")
 @click.option("--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Answers drawn together.")
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Rows of requests that a plain model joins; 1: none.",
+)
+@click.option(
+    "--memory",
+    callback=byte_count,
+    metavar="BYTES",
+    help="Memory of all loaded models, such as 4GiB.  [default: 80 % of this process's limit]",
+)
+@click.option(
+    "--idle",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Unload a model after so long without a request.  [default: never]",
+)
 @click.option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
 def serve(
-    folder: ModelFolder, host: str, port: int, name: str | None, sequences: int, queue: int, api_key: str | None
-) -> None:
-    """Serve a language model by OpenAI's protocol.
+    models: tuple[str, ...], yes: bool, language: ModelKeywords, host: str, port: int, sequences: int, queue: int,
+    batch: int, memory: int | None, idle: float | None, api_key: str | None,
+) -> None:  # fmt: skip
+    """Serve models over HTTP.
 
-    Clients use http://HOST:PORT/v1 as their base URL. Ctrl-C or SIGTERM ends the server after its answers.
+    Language models answer by OpenAI's protocol: clients use http://HOST:PORT/v1 as their base URL. Other models answer
+    by the Open Inference Protocol. Ctrl-C or SIGTERM ends the server after its answers.
 
-    FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
+    The first MODEL is loaded at once, each other one when a request needs it. NAME is its name for clients. MODEL is a
+    model folder, a GGUF or ONNX file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     try:
         import uvicorn
 
-        from ingot.serve import app
+        from ingot.serve.app import application
+        from ingot.serve.models import Models
+        from ingot.serve.sources import Opening, usual_budget
     except ModuleNotFoundError as error:
         raise ResourceError(f"serve: no {error.name}, expected pip install 'ingot-compiler[serve]'") from error
     if host not in LOCAL and api_key is None:
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
-    model = shown_name(folder.path) if name is None else name
-    served = app(folder.open(sequences), model, api_key=api_key, max_waiting=queue)
-    config = uvicorn.Config(served, log_level="warning", timeout_keep_alive=30)
+    budget = usual_budget() if memory is None else memory
+    opening = Opening(language, sequences, queue, budget, batch)
+    sources = {name: opening.source(path) for name, path in paths_of(models, yes).items()}
+    served = Models(sources, budget, idle)
+    first, *others = sources
+    with progress(f"loading {first}"):
+        served.preload()
+    config = uvicorn.Config(application(served, api_key), log_level="warning", timeout_keep_alive=30)
     with listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
-        print_text(f"serving {model}: http://{host}:{listener.getsockname()[1]}/v1")
+        also = f" and {len(others)} more" if others else ""
+        print_text(f"serving {first}{also}: http://{host}:{listener.getsockname()[1]}/v1")
         sys.stdout.flush()
         uvicorn.Server(config).run([listener])
+
+
+def paths_of(models: tuple[str, ...], yes: bool) -> dict[str, str]:
+    """Return the path of each model by its name for clients. Raises InputError for two of one name, and the errors of
+    `local`.
+    """
+    paths: dict[str, str] = {}
+    for model in models:
+        named = None if os.path.exists(model) else _NAMED.fullmatch(model)
+        path = local(model if named is None else named[2], yes)
+        name = usual_name(model) if named is None else named[1]
+        if name in paths:
+            raise InputError(f"model {name!r}: two of one name, got {paths[name]} and {path}, expected NAME=MODEL")
+        paths[name] = path
+    return paths
+
+
+def usual_name(model: str) -> str:
+    """Return the name of a model without one: that on the hub, or of its file or folder, without a suffix."""
+    if not os.path.exists(model):
+        return model
+    name = os.path.basename(os.path.normpath(model))
+    return name.removesuffix(".onnx").removesuffix(".gguf").removesuffix(".pt2")
 
 
 def listening(host: str, port: int) -> socket.socket:

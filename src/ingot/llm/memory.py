@@ -58,7 +58,7 @@ class Memory:
 def allocated(engine: Engine) -> Memory:
     """Return the memory that an engine has allocated so far."""
     modes = {}
-    for name, mode in engine.modes.items():
+    for name, mode in list(engine.modes.items()):  # a thread may add one
         native = mode.native
         modes[name] = ModeMemory(native.arena_bytes, _scratch(native.lowered), _arrays(native.plan))
     model = engine.model

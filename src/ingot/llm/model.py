@@ -26,6 +26,7 @@ from ingot.llm.sampling import Sampling, sampling_defaults
 from ingot.llm.saved_state import read_state, write_state
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import Tokenizer, end_ids
+from ingot.load.hf import Folder
 from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.strict_json import shown
 from ingot.load.language import read_model
@@ -144,6 +145,16 @@ class LLM:
         if self._engine is None:
             raise InputError("model: cannot generate, got an encoder, expected a decoder")
         return self._engine
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """The program of an encoder; None for a decoder."""
+        return self._encoder
+
+    @property
+    def folder(self) -> Folder:
+        """The model's files."""
+        return self._folder
 
     @property
     def context(self) -> int:
@@ -309,6 +320,13 @@ class LLM:
         """
         return self._each(self._checked(ids), "score")
 
+    def hidden(self, ids: Tokens[int]) -> np.ndarray:
+        """Return the final hidden state of each of the ids of a decoder: f32[len(ids), width].
+
+        Raises as `logits`.
+        """
+        return self._each(self._checked(ids), "embed")
+
     def save_sequence(self, path: str | os.PathLike[str]) -> None:
         """Write the tokens, keys and values of the sequence used last, so that another process can load them.
 
@@ -426,7 +444,7 @@ class LLM:
         """Return the final hidden state of each token of a text."""
         tokens = self.encode(text)
         if self._encoder is None:
-            return self._each(tokens, "embed")
+            return self.hidden(tokens)
         tokens += self.tokenizer.suffix
         self._expect_length(len(tokens))
         return self._encoder.states(tokens)

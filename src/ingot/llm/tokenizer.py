@@ -196,6 +196,22 @@ class Tokenizer:
             return [index for index in ids if index != mark]
         return ids
 
+    def around_pair(self) -> tuple[list[list[int]], list[int]]:
+        """Return the ids that the file adds before, between and after two texts, and the types of the tokens of the
+        five parts of a pair. Raises LoadError for a file that changes the order of the texts.
+        """
+        pair = _guarded(lambda: self._rust.encode("a", "a"), LoadError, self._where)
+        parts: list[list[int]] = [[], [], [], [], []]
+        types, at = [0] * 5, 0
+        for owner, index, kind in zip(pair.sequence_ids, pair.ids, pair.type_ids, strict=True):
+            expected = (0, 2, 4) if owner is None else (1 + 2 * owner,)
+            at = next((part for part in expected if part >= at), len(parts))
+            if at == len(parts):
+                raise LoadError(f"{self._where}: post_processor: two texts in order are expected, got {pair.tokens}")
+            parts[at].append(index)
+            types[at] = kind
+        return parts[::2], types
+
     def _around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the ids that the file adds before and after a text."""
         rust = self._rust

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hmac
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import msgspec
-import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope
+from starlette.types import Send as SendMessage
 
 from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
-from ingot.llm.service import MAX_WAITING, BusyError, Service
+from ingot.llm.service import MAX_WAITING, BusyError
+from ingot.serve.embeddings import Embedding, embeddings
+from ingot.serve.infer import PREFIX, Inference
 from ingot.serve.metrics import Metrics
+from ingot.serve.models import Kind, Model, Models, Source, UnavailableError, UnknownModelError
 from ingot.serve.openai import CHAT, TEXT, Form, Send, Served, document, prepared, stream
 from ingot.serve.requests import (
     ChatRequest,
@@ -34,63 +38,87 @@ from ingot.serve.requests import (
     Request,
     TokenizeRequest,
 )
+from ingot.serve.rerank import Reranking, RerankRequest, reranked
+from ingot.serve.sources import Servable, kept, usual_budget
 
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
 
 MAX_BODY_BYTES = 8 << 20  # of a request
 PING_SECONDS = 10.0  # the longest silence of a stream
+TEXT_KINDS: tuple[Kind, ...] = ("language", "embedding")
+KINDS: tuple[Kind, ...] = ("language", "embedding", "rerank", "plain")
+_HELD = "ingot.held"  # the key of a request's models in its scope
 RETRY_SECONDS = 1  # after which a client tries again when the queue is full
 
 Body = TypeVar("Body")
 _PARAMETER = re.compile(r"(?:option )?([a-z_]+)")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
-_FIELDS = {name for kind in (ChatRequest, CompletionRequest, EmbeddingRequest) for name in kind.__struct_fields__}
+_KINDS = (ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest)
+_FIELDS = {name for kind in _KINDS for name in kind.__struct_fields__}
 
 
-def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waiting: int = MAX_WAITING) -> Starlette:
-    """Return an ASGI application that serves a language model by OpenAI's protocol.
+def app(
+    models: Servable | Mapping[str, Servable | Source],
+    name: str = "ingot",
+    *,
+    api_key: str | None = None,
+    max_waiting: int = MAX_WAITING,
+    memory: int | None = None,
+    idle: float | None = None,
+) -> Starlette:
+    """Return an ASGI application that serves models.
 
-    name: the model's name in answers. api_key: the key that clients must send as `Authorization: Bearer KEY`, except
-    for /health and /ready. max_waiting: the most answers that wait; others are refused with status 429.
+    models: a model, or several by their names; a `Source` is loaded when a request needs it. name: the name of a single
+    model. api_key: the key that clients must send as `Authorization: Bearer KEY`, except for /health and /ready.
+    max_waiting: the most answers of a model that wait; others are refused with status 429. memory: the bytes of all
+    loaded models; by default 80 % of the memory that this process may use. idle: the seconds without a request after
+    which a model of a `Source` is unloaded.
 
-    The application owns a `Service` on the model's engine between its startup and its shutdown.
+    The application owns the threads of the models, such as a `Service`, between its startup and its shutdown.
 
-    Raises InputError for an encoder.
+    Raises InputError for a model that cannot be served.
     """
-    server = _Server(llm, name, api_key, max_waiting)
+    named = models if isinstance(models, Mapping) else {name: models}
+    sources = {key: model if isinstance(model, Source) else kept(model, max_waiting) for key, model in named.items()}
+    return application(Models(sources, usual_budget() if memory is None else memory, idle), api_key)
+
+
+def application(models: Models, api_key: str | None) -> Starlette:
+    """Return the ASGI application of a set of models."""
+    server = _Server(models, api_key)
     posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/v1/chat/completions": server.chat, "/v1/completions": server.complete, "/v1/embeddings": server.embed,
+        "/v1/rerank": server.rerank, "/rerank": server.rerank,
         "/tokenize": server.tokenize, "/detokenize": server.detokenize,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
-        "/v1/models": server.models, "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
+        "/v1/models": server.listed, "/v1/models/{name:path}": server.listed_one,
+        "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+    routes += Inference(models, server.body, server.use).routes()
     errors: Any = {IngotError: on_error, HTTPException: on_http_error}
-    return Starlette(routes=routes, lifespan=server.lifespan, exception_handlers=errors)
+    return Starlette(
+        routes=routes, lifespan=server.lifespan, exception_handlers=errors, middleware=[Middleware(_Holding)]
+    )
 
 
 class _Server:
-    """The endpoints over one model."""
+    """The endpoints over a set of models."""
 
-    def __init__(self, llm: LLM, name: str, api_key: str | None, max_waiting: int):
-        self.engine = llm.engine  # raises for an encoder before anything is started
-        self.llm, self.name, self.api_key, self.max_waiting = llm, name, api_key, max_waiting
+    def __init__(self, models: Models, api_key: str | None):
+        self.models, self.api_key = models, api_key
+        self.created = int(time.time())
         self.registry = CollectorRegistry()
-        self.served: Served
+        self.measured = Metrics(self.registry, models)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Start the service with the application, and end it with its answers."""
-        service = await anyio.to_thread.run_sync(Service, self.engine, self.max_waiting)
-        self.served = Served(self.name, self.llm, service, int(time.time()))
-        self.measured = Metrics(self.registry, service)
-        try:
+        """Load the first model with the application, and close all at its end."""
+        async with self.models.open():
             yield
-        finally:
-            await anyio.to_thread.run_sync(service.close)
 
     async def chat(self, http: HttpRequest) -> Response:
         """POST /v1/chat/completions."""
@@ -101,53 +129,66 @@ class _Server:
         return await self._generate(http, await self._read(http, CompletionRequest), TEXT)
 
     async def embed(self, http: HttpRequest) -> Response:
-        """POST /v1/embeddings: the mean of the last hidden states, of length 1."""
+        """POST /v1/embeddings."""
         body = await self._read(http, EmbeddingRequest)
-        texts = [body.input] if isinstance(body.input, str) else body.input
-        rows, tokens = await anyio.to_thread.run_sync(self._embedded, texts)
-        encoded = [base64.b64encode(row.tobytes()).decode() for row in rows]
-        values = encoded if body.encoding_format == "base64" else [row.tolist() for row in rows]
-        data = [{"object": "embedding", "index": i, "embedding": value} for i, value in enumerate(values)]
-        counts = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return JSONResponse({"object": "list", "data": data, "model": self.name, "usage": counts})
+        served: Embedding | Served = await self.use(http, body.model, TEXT_KINDS)
+        return JSONResponse(await _unless_gone(http, embeddings(served, body)))
+
+    async def rerank(self, http: HttpRequest) -> Response:
+        """POST /v1/rerank and /rerank."""
+        body = await self._read(http, RerankRequest)
+        served: Reranking = await self.use(http, body.model, ["rerank"])
+        return JSONResponse(await _unless_gone(http, reranked(served, body)))
 
     async def tokenize(self, http: HttpRequest) -> Response:
         """POST /tokenize: the ids of a prompt, or of a conversation with the beginning of an answer."""
         body = await self._read(http, TokenizeRequest)
         if (body.prompt is None) == (body.messages is None):
             raise InputError("prompt, messages: got both or none, expected one of them")
+        llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
         if body.messages is not None:
-            encode, tokenizer = self.llm.chat_template.encode, self.llm.tokenizer
+            encode, tokenizer = llm.chat_template.encode, llm.tokenizer
             tokens = await anyio.to_thread.run_sync(encode, tokenizer, body.messages)
         else:
             assert body.prompt is not None
-            tokens = await anyio.to_thread.run_sync(self.llm.encode, body.prompt)
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": self.llm.context})
+            tokens = await anyio.to_thread.run_sync(llm.encode, body.prompt)
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": llm.context})
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """POST /detokenize: the text of ids."""
         body = await self._read(http, DetokenizeRequest)
-        return JSONResponse({"prompt": self.llm.tokenizer.decode(body.tokens)})
+        llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
+        return JSONResponse({"prompt": llm.tokenizer.decode(body.tokens)})
 
-    async def models(self, http: HttpRequest) -> Response:
-        """GET /v1/models."""
+    async def listed(self, http: HttpRequest) -> Response:
+        """GET /v1/models: every model, loaded or not."""
         self._authorize(http)
-        model = {"id": self.name, "object": "model", "created": self.served.created, "owned_by": "ingot",
-                 "max_model_len": self.llm.context}  # fmt: skip
-        return JSONResponse({"object": "list", "data": [model]})
+        return JSONResponse({"object": "list", "data": [self._listed(model) for model in self.models]})
+
+    async def listed_one(self, http: HttpRequest) -> Response:
+        """GET /v1/models/NAME."""
+        self._authorize(http)
+        return JSONResponse(self._listed(self.models.find(http.path_params["name"], KINDS)))
+
+    def _listed(self, model: Model) -> dict[str, Any]:
+        facts = {"id": model.name, "object": "model", "created": self.created, "owned_by": "ingot",
+                 "kind": model.kind, "state": model.state, "nbytes": model.nbytes}  # fmt: skip
+        if isinstance(model.running, Served):
+            facts["max_model_len"] = model.running.llm.context
+        elif isinstance(model.running, Embedding):
+            facts["max_model_len"] = model.running.embedder.longest
+        elif isinstance(model.running, Reranking):
+            facts["max_model_len"] = model.running.reranker.context
+        return facts | ({"error": model.error} if model.error else {})
 
     async def health(self, http: HttpRequest) -> Response:
-        """GET /health and /ready: the model is loaded before the server listens, so that both are the same."""
+        """GET /health and /ready: the first model is loaded before the server listens, so that both are the same."""
         return JSONResponse({"status": "ok"})
 
     async def metrics(self, http: HttpRequest) -> Response:
         """GET /metrics: text for Prometheus."""
         self._authorize(http)
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
-
-    def _embedded(self, texts: list[str]) -> tuple[np.ndarray, int]:
-        """Return the embeddings of texts, and their number of tokens."""
-        return self.llm.embed(texts), sum(len(self.llm.encode(text)) for text in texts)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -157,16 +198,27 @@ class _Server:
             if not hmac.compare_digest(given.encode(), self.api_key.encode()):
                 raise HTTPException(401, "authorization: wrong key, expected 'Bearer KEY' with the server's key")
 
+    async def use(self, http: HttpRequest, name: str | None, kinds: Collection[Kind]) -> Any:
+        """Return a loaded model, which stays loaded until the response has ended. Raises the errors of `Models.use`."""
+        held: contextlib.AsyncExitStack = http.scope[_HELD]
+        return await held.enter_async_context(self.models.use(name, kinds))
+
+    async def body(self, http: HttpRequest, most: int) -> bytes:
+        """Return the body of a request. Raises HTTPException for a wrong key, and for more than `most` bytes."""
+        self._authorize(http)
+        data = bytearray()
+        async for part in http.stream():
+            data += part
+            if len(data) > most:
+                raise HTTPException(413, f"body: too large, expected at most {most} bytes")
+        return bytes(data)
+
     async def _read(self, http: HttpRequest, kind: type[Body]) -> Body:
         """Return the body of a request. Raises HTTPException for a wrong key, type or size, InputError for bad JSON."""
         self._authorize(http)
         if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(415, "content-type: expected application/json")
-        data = bytearray()
-        async for part in http.stream():
-            data += part
-            if len(data) > MAX_BODY_BYTES:
-                raise HTTPException(413, f"body: too large, expected at most {MAX_BODY_BYTES} bytes")
+        data = await self.body(http, MAX_BODY_BYTES)
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
@@ -176,16 +228,27 @@ class _Server:
             raise InputError(f"body: not JSON, {error}") from error
 
     async def _generate(self, http: HttpRequest, request: Request, form: Form) -> Response:
-        if request.model not in (None, self.name):
-            raise HTTPException(404, f"model: no such model, got {request.model!r}, expected {self.name!r}")
+        served: Served = await self.use(http, request.model, ["language"])
         if request.stream:
-            answers = await prepared(self.served, request)
+            answers = await prepared(served, request)
 
             async def work(send: Send) -> None:
-                await stream(self.served, request, answers, form, self.measured.watched(send, answers))
+                await stream(served, request, answers, form, self.measured.watched(served.name, send, answers))
 
             return StreamingResponse(_events(work), media_type="text/event-stream")
-        return JSONResponse(await _unless_gone(http, document(self.served, request, form)))
+        return JSONResponse(await _unless_gone(http, document(served, request, form)))
+
+
+class _Holding:
+    """A layer of the application that ends the use of a request's models when its response has ended."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+        async with contextlib.AsyncExitStack() as held:
+            scope[_HELD] = held
+            await self._app(scope, receive, send)
 
 
 async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
@@ -243,12 +306,15 @@ def error_body(error: IngotError) -> tuple[int, dict[str, Any]]:
     status, kind = 500, "server_error"
     if isinstance(error, BusyError):
         status, kind = 429, "rate_limit_error"
-    elif isinstance(error, StoppedError):
+    elif isinstance(error, UnknownModelError):
+        status, kind = 404, "invalid_request_error"
+    elif isinstance(error, StoppedError | UnavailableError):
         status, kind = 503, "server_error"
     elif isinstance(error, InputError | LimitError | KindError | LoadError):
         status, kind = 400, "invalid_request_error"
     at = _PARAMETER.match(str(error)) if status == 400 else None
     code = "context_length_exceeded" if "longer than the context" in str(error) else None
+    code = "model_not_found" if status == 404 else code
     parameter = at[1] if at and at[1] in _FIELDS else None
     return status, {"error": {"message": str(error), "type": kind, "param": parameter, "code": code}}
 
@@ -257,7 +323,8 @@ async def on_error(http: HttpRequest, error: Exception) -> Response:
     """Return the response for an error of Ingot."""
     assert isinstance(error, IngotError)
     status, body = error_body(error)
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 429 else None
+    body = _shaped(http, body)
+    headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else None
     return JSONResponse(body, status, headers=headers)
 
 
@@ -266,4 +333,11 @@ async def on_http_error(http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = "authentication_error" if error.status_code == 401 else "invalid_request_error"
     body = {"error": {"message": error.detail, "type": kind, "param": None, "code": None}}
-    return JSONResponse(body, error.status_code, headers=error.headers)
+    return JSONResponse(_shaped(http, body), error.status_code, headers=error.headers)
+
+
+def _shaped(http: HttpRequest, body: dict[str, Any]) -> dict[str, Any]:
+    """Return an error in the shape of the request's protocol."""
+    path = http.url.path.removeprefix(http.scope.get("root_path", ""))  # of the application that this one is mounted in
+    is_inference = path == PREFIX or path.startswith(f"{PREFIX}/")
+    return {"error": body["error"]["message"]} if is_inference else body

@@ -29,7 +29,15 @@ class Served:
     name: str
     llm: LLM
     service: Service
-    created: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, cache and activations."""
+        return self.llm.memory.total
+
+    def close(self) -> None:
+        """End the service with its answers."""
+        self.service.close()
 
 
 @dataclass(frozen=True, slots=True)

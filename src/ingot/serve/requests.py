@@ -166,11 +166,14 @@ class DetokenizeRequest(msgspec.Struct):
 
 
 class EmbeddingRequest(msgspec.Struct):
-    """The body of /v1/embeddings."""
+    """The body of /v1/embeddings. prompt_name, truncate: see `Embedder.encode`."""
 
     input: str | list[str]
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    prompt_name: str | None = None
+    truncate: bool = False
 
 
 def _token(key: str) -> int:

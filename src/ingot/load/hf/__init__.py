@@ -4,6 +4,8 @@ from ingot.load.hf.folder import Folder, read_folder
 from ingot.load.hf.language_model import (
     LanguageModel,
     kind_of,
+    labels_of,
+    load_classifier,
     load_dense,
     load_language_model,
     longest_context,
@@ -12,6 +14,6 @@ from ingot.load.hf.language_model import (
 from ingot.load.hf.weights import Misfit
 
 __all__ = [
-    "Folder", "LanguageModel", "Misfit", "kind_of", "load_dense", "load_language_model", "longest_context", "misfits",
-    "read_folder",
+    "Folder", "LanguageModel", "Misfit", "kind_of", "labels_of", "load_classifier", "load_dense",
+    "load_language_model", "longest_context", "misfits", "read_folder",
 ]  # fmt: skip

@@ -1,22 +1,27 @@
 """Encoders: whole sequences at once; every token attends to every unmasked token.
 
 Inputs, all i64 as tokenizers and ONNX exports have them: input_ids, attention_mask (0 for padding) and, if the model
-has token types, token_type_ids, each [batch, length]. Output: last_hidden_state f32 [batch, length, width].
+has token types, token_type_ids, each [batch, length]. Output: last_hidden_state f32 [batch, length, width], or of a
+classifier scores f32 [batch, labels].
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ingot.ir.dim import symbol
-from ingot.ir.dtype import boolean, i64
+from ingot.ir.dtype import boolean, f32, i64
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
-from ingot.load.hf.settings import Settings
+from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
 
 
-def build_encoder(graph: Graph, template: Template, settings: Settings, weights: Weights) -> None:
-    """Build the whole model in an empty graph."""
+def build_encoder(
+    graph: Graph, template: Template, settings: Settings, weights: Weights, labels: int | None = None
+) -> None:
+    """Build the whole model in an empty graph; labels: of its classifier, None without it."""
     values, embedding = settings.values, template.embedding
     rows = (symbol("batch"), symbol("length"))
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if embedding.types is not None else [])]
@@ -30,15 +35,34 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
         of_types = _checked(builder, "token_type_ids", types)
         x = builder.add("add", x, builder.add("gather", types, of_types, hint=embedding.types, axis=0))
     if embedding.positions is not None:
-        position_table = builder.table(embedding.positions, values["context"], embedding.where)
-        stops = (rows[1], values["width"])
-        x = builder.add("add", x, builder.add("slice", position_table, starts=(0, 0), stops=stops, steps=(1, 1)))
+        first = embedding.first.integer(values, 0, MAX_SIZE)
+        position_table = builder.table(embedding.positions, first + values["context"], embedding.where)
+        starts, stops = (first, 0), (first + rows[1], values["width"])
+        x = builder.add("add", x, builder.add("slice", position_table, starts=starts, stops=stops, steps=(1, 1)))
     x = builder.apply(embedding.then, x)
     for layer in range(values["layers"]):
         builder.enter_layer(layer)
         x = builder.apply(template.steps, x)
     builder.leave_layers()
-    graph.set_output("last_hidden_state", builder.apply(template.output, x))
+    x = builder.apply(template.output, x)
+    if labels is None:
+        graph.set_output("last_hidden_state", x)
+    else:
+        graph.set_output("scores", _classified(builder, x, labels))
+
+
+def _classified(builder: LayerBuilder, x: str, labels: int) -> str:
+    """Return the scores of each text by the state of its first token, [batch, labels]."""
+    classifier, (batch, _), width = builder.template.classifier, builder.rows, builder.names["width"]
+    assert classifier is not None
+    dense, out = (
+        replace(linear, path=linear.path.replace("{prefix}", builder.weights.prefix))
+        for linear in (classifier.dense, classifier.out)
+    )
+    first = builder.add("slice", x, starts=(0, 0, 0), stops=(batch, 1, width), steps=(1, 1, 1), hint="first")
+    first = builder.add("reshape", first, hint="first", shape=(batch, width))
+    inner = builder.add("tanh", builder.linear(dense, first, width, width, prefixed=False), hint="pooled")
+    return builder.linear(out, inner, width, labels, prefixed=False, min_bits=f32.bits)
 
 
 def _checked(builder: LayerBuilder, name: str, table: str) -> str:

@@ -130,10 +130,11 @@ class Folder:
         raise LoadError(f"{where}: a link that leads outside the folder, to {shown(real)}")
 
     def content(self, name: str, limit: int) -> bytes | None:
-        """Return the bytes of a file of the folder, at most `limit`; None when there is none. Raises LoadError,
-        LimitError.
+        """Return the bytes of a file of the folder or of a folder in it, at most `limit`; None when there is none.
+        Raises LoadError, LimitError.
         """
-        if name not in self._names:
+        top, _, rest = name.partition("/")
+        if top not in self._names or (rest and not os.path.lexists(os.path.join(self._folder, name))):
             return None
         descriptor = self._open(name)
         with open(descriptor, "rb") as file:

@@ -20,6 +20,7 @@ from ingot.load.hf.weights import Misfit, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK
 
 MAX_CONTEXT = 1 << 22  # tokens of a context
+CLASSIFIER = "ForSequenceClassification"  # the end of an architecture's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,40 @@ def load_dense(folder: Folder, context: int) -> LanguageModel:
         build_dense(graph, template, settings, found, context)
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+
+
+def load_classifier(folder: Folder, *, context: int, weights: DType | None = None) -> LanguageModel:
+    """Load an encoder's folder as a Graph with the scores of its classifier; encoder.py describes its interface.
+
+    Raises as `load_language_model`, and UnsupportedError for a folder without a classifier.
+    """
+    template, settings = _described(folder)
+    labels = labels_of(folder)
+    if labels is None:
+        raise UnsupportedError(f"{folder.path}: no classifier, expected an encoder ...{CLASSIFIER}")
+    context = _context(settings, context)
+    graph = Graph(template.name)
+    found = Weights(graph, folder, template, weights)
+    with _template_errors(template):
+        build_encoder(graph, template, settings, found, labels)
+    found.finish(_ignored(template, settings, found.prefix))
+    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+
+
+def labels_of(folder: Folder) -> int | None:
+    """Return the number of labels of an encoder that classifies texts; None for another model.
+
+    Raises LoadError, and UnsupportedError for an architecture without a template.
+    """
+    architectures, labels = folder.config.get("architectures"), folder.config.get("id2label")
+    names = architectures if isinstance(architectures, list) else []
+    if not any(isinstance(name, str) and name.endswith(CLASSIFIER) for name in names):
+        return None
+    if template_of(folder).classifier is None:
+        return None
+    if labels is not None and (not isinstance(labels, dict) or not labels):
+        raise LoadError(f"{folder.where('config.json')}: id2label: got {labels!r}, expected an object of names")
+    return 2 if labels is None else len(labels)  # 2 is the default of transformers
 
 
 def kind_of(folder: Folder) -> str:

@@ -168,6 +168,7 @@ class Embedding:
     where: str
     tokens: str
     positions: str | None
+    first: Expression  # the row of the first position
     types: str | None
     then: tuple[Step, ...]
 
@@ -179,6 +180,14 @@ class Head:
     linear: Linear
     tied: Expression
     then: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """out(tanh(dense(x))) of the first token of an encoder; {prefix} in a path is that of the weights."""
+
+    dense: Linear
+    out: Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +208,7 @@ class Template:
     steps: tuple[Step, ...]
     output: tuple[Step, ...]
     head: Head | None
+    classifier: Classifier | None
     ignored: tuple[str, ...]
     renamed: Mapping[str, str]  # names of parameters in older files, by the current last part of a weight's name
 
@@ -242,7 +252,7 @@ def _sections(root: Item, parents: Path, known: tuple[str, ...] = ()) -> dict[st
     found = root.fields(
         optional=(
             "extends", "kind", "config_in", "config", "let", "ropes", "linear", "norm", "prefix", "embedding", "layers",
-            "output", "head", "ignored", "renamed",
+            "output", "head", "classifier", "ignored", "renamed",
         )
     )  # fmt: skip
     if "extends" not in found:
@@ -318,6 +328,7 @@ class _Reader:
             steps=self._steps(layers["steps"]),
             output=self._steps(sections["output"]) if "output" in sections else (),
             head=self._head(sections["head"]) if "head" in sections else None,
+            classifier=self._classifier(sections["classifier"]) if "classifier" in sections else None,
             ignored=_texts(sections["ignored"]) if "ignored" in sections else (),
             renamed={n: i.text() for n, i in sections["renamed"].entries().items()} if "renamed" in sections else {},
         )
@@ -335,11 +346,12 @@ class _Reader:
         )
 
     def _embedding(self, item: Item) -> Embedding:
-        found = item.fields(("tokens",), ("positions", "types", "then"))
+        found = item.fields(("tokens",), ("positions", "first", "types", "then"))
         return Embedding(
             item.where,
             found["tokens"].text(),
             found["positions"].text() if "positions" in found else None,
+            found["first"].expression() if "first" in found else Expression("0", item.where),
             found["types"].text() if "types" in found else None,
             self._steps(found["then"]) if "then" in found else (),
         )
@@ -352,6 +364,10 @@ class _Reader:
             found["tied"].expression() if "tied" in found else Expression("false", item.where),
             self._steps(found["then"]) if "then" in found else (),
         )
+
+    def _classifier(self, item: Item) -> Classifier:
+        found = item.fields(("dense", "out"))
+        return Classifier(self._linear(found["dense"]), self._linear(found["out"]))
 
     def _steps(self, item: Item) -> tuple[Step, ...]:
         return tuple(map(self._step, item.items()))

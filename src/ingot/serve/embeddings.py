@@ -1,0 +1,65 @@
+"""Embeddings of OpenAI's protocol: the vectors of texts, which run together with those of other requests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import anyio
+import numpy as np
+
+from ingot.errors import InputError
+from ingot.llm.embedder import Embedder
+from ingot.serve.openai import Served
+from ingot.serve.requests import EmbeddingRequest
+from ingot.serve.texts import Text, TextQueue
+
+
+class Embedding:
+    """An embedder with the queue of its texts."""
+
+    def __init__(self, name: str, embedder: Embedder):
+        self.name, self.embedder, self.llm = name, embedder, embedder.llm
+        self.queue = TextQueue(embedder.rows, lambda texts: embedder.vectors([text.tokens for text in texts]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights and activations."""
+        return self.llm.memory.total if self.llm.encoder is None else self.llm.encoder.nbytes
+
+    def close(self) -> None:
+        """End the queue."""
+        self.queue.close()
+
+
+async def embeddings(served: Embedding | Served, request: EmbeddingRequest) -> dict[str, Any]:
+    """Return the document with the vectors of a request. Raises the errors of `Embedder.encode` and of the run."""
+    texts = [request.input] if isinstance(request.input, str) else request.input
+    if not texts:
+        raise InputError("input: empty, got no texts, expected at least one")
+    embedder = served.embedder if isinstance(served, Embedding) else Embedder(served.llm)
+
+    def encoded() -> list[list[int]]:
+        return [embedder.encode(text, request.prompt_name, truncate=request.truncate) for text in texts]
+
+    tokens = await anyio.to_thread.run_sync(encoded)
+    if isinstance(served, Embedding):
+        futures = served.queue.submit([Text(ids) for ids in tokens])
+        vectors = await asyncio.gather(*map(asyncio.wrap_future, futures))
+    else:
+        vectors = await anyio.to_thread.run_sync(lambda: [embedder.vectors([ids])[0] for ids in tokens])
+    rows = [embedder.shortened(vector, request.dimensions) for vector in vectors]
+    data = [
+        {"object": "embedding", "index": index, "embedding": _value(row, request)} for index, row in enumerate(rows)
+    ]
+    count = sum(map(len, tokens))
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return {"object": "list", "data": data, "model": served.name, "usage": usage}
+
+
+def _value(row: np.ndarray, request: EmbeddingRequest) -> str | list[float]:
+    if request.encoding_format == "base64":
+        return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    numbers: list[float] = row.tolist()
+    return numbers

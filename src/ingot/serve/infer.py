@@ -1,0 +1,147 @@
+"""The Open Inference Protocol, version 2, for models without a state: health, metadata, and inference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import msgspec
+import numpy as np
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+import ingot
+from ingot.errors import InputError
+from ingot.serve.models import Models
+from ingot.serve.plain import VERSION, Plain
+from ingot.serve.tensors import InferRequest, feed_of, response_of, wanted_outputs
+
+MAX_TENSOR_BYTES = 256 << 20  # of a request for inference
+PREFIX = "/v2"
+_EXTENSIONS = ["binary_tensor_data"]
+_LENGTH = "inference-header-content-length"
+_JSON = ("application/json", "application/octet-stream")
+
+Read = Callable[[HttpRequest, int], Awaitable[bytes]]
+Use = Callable[[HttpRequest, str, list[Any]], Awaitable[Any]]
+
+
+class Inference:
+    """The endpoints of the protocol.
+
+    read: return the body of a request, up to a number of bytes, after checking its key. use: load a model for the time
+    of a request.
+    """
+
+    def __init__(self, models: Models, read: Read, use: Use):
+        self._models, self._read, self._use = models, read, use
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        one = PREFIX + "/models/{name:path}"
+        gets = {PREFIX: self.server, f"{PREFIX}/health/live": self.live, f"{PREFIX}/health/ready": self.live}
+        posts = {}
+        for path in (one + "/versions/{version}", one):
+            posts[f"{path}/infer"] = self.infer
+            gets |= {f"{path}/ready": self.ready, path: self.metadata}
+        of_models = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
+        return of_models + [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+
+    async def server(self, http: HttpRequest) -> Response:
+        """GET /v2."""
+        await self._read(http, 0)
+        return JSONResponse({"name": "ingot", "version": ingot.__version__, "extensions": _EXTENSIONS})
+
+    async def live(self, http: HttpRequest) -> Response:
+        """GET /v2/health/live and /v2/health/ready: the first model is loaded before the server listens."""
+        return JSONResponse({"live": True, "ready": True})
+
+    async def ready(self, http: HttpRequest) -> Response:
+        """GET /v2/models/NAME/ready: whether a request would be answered, if need be after loading the model."""
+        await self._read(http, 0)
+        name = _name(http)
+        model = self._models.find(name, [*{each.kind for each in self._models}])
+        return JSONResponse({"name": name, "ready": model.state != "failed"}, 503 if model.state == "failed" else 200)
+
+    async def metadata(self, http: HttpRequest) -> Response:
+        """GET /v2/models/NAME."""
+        await self._read(http, 0)
+        plain: Plain = await self._use(http, _name(http), ["plain"])
+        return JSONResponse(plain.metadata())
+
+    async def infer(self, http: HttpRequest) -> Response:
+        """POST /v2/models/NAME/infer."""
+        name = _name(http)
+        _expect_no_form(http)
+        body = memoryview(await self._read(http, MAX_TENSOR_BYTES))
+        length = _header_length(http, len(body))
+        request = await anyio.to_thread.run_sync(_parsed, body[:length])
+        plain: Plain = await self._use(http, name, ["plain"])
+        wanted_outputs(plain, request)
+        feed = await anyio.to_thread.run_sync(feed_of, plain, request, body[length:])
+        results = await self._results(http, plain, feed)
+        head, parts = await anyio.to_thread.run_sync(response_of, plain, request, results)
+        content = msgspec.json.encode(head)
+        if not parts:
+            return Response(content, media_type="application/json")
+        headers = {"Inference-Header-Content-Length": str(len(content))}
+        return Response(b"".join([content, *parts]), media_type="application/octet-stream", headers=headers)
+
+    async def _results(self, http: HttpRequest, plain: Plain, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the results of a run; a client that closes its connection before the run cancels it."""
+        run = asyncio.wrap_future(plain.batcher.submit(feed))
+        watch = asyncio.ensure_future(_closed(http))
+        either: list[asyncio.Future[Any]] = [run, watch]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not run.done():
+                raise HTTPException(499, "the client closed the connection")
+            return run.result()
+        finally:
+            watch.cancel()
+            run.cancel()
+
+
+async def _closed(http: HttpRequest) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _name(http: HttpRequest) -> str:
+    """Return the model's name in a path. Raises HTTPException for an unknown version."""
+    version = http.path_params.get("version", VERSION)
+    if version != VERSION:
+        raise HTTPException(404, f"version: no such version, got {version!r}, expected {VERSION!r}")
+    return str(http.path_params["name"])
+
+
+def _expect_no_form(http: HttpRequest) -> None:
+    """Raise HTTPException for a content type that a page of another site may send without asking, and for a compressed
+    body. Clients of the protocol send JSON without a content type.
+    """
+    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _JSON and (kind or "origin" in http.headers):
+        raise HTTPException(415, f"content-type: expected one of {', '.join(_JSON)}")
+    if http.headers.get("content-encoding", "identity") != "identity":
+        raise HTTPException(415, "content-encoding: expected none")
+
+
+def _header_length(http: HttpRequest, size: int) -> int:
+    """Return the bytes of a body that are JSON. Raises InputError."""
+    text = http.headers.get(_LENGTH)
+    if text is None:
+        return size
+    if not text.isascii() or not text.isdecimal() or len(text) > 12 or int(text) > size:
+        raise InputError(f"Inference-Header-Content-Length: got {text[:20]!r}, expected 0..{size}")
+    return int(text)
+
+
+def _parsed(content: memoryview) -> InferRequest:
+    try:
+        return msgspec.json.decode(content, type=InferRequest)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"body: {error}") from error

@@ -1,0 +1,89 @@
+"""Documents in the order of their answer to a query, as Jina's and Cohere's protocols have it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from typing import Any
+
+import anyio
+import msgspec
+
+from ingot.errors import InputError
+from ingot.llm.reranker import Pair, Reranker
+from ingot.serve.texts import Text, TextQueue
+
+
+class Document(msgspec.Struct):
+    """A document as an object."""
+
+    text: str
+
+
+class RerankRequest(msgspec.Struct):
+    """The body of /v1/rerank.
+
+    truncate: whether a pair that is too long is cut, the longer text first, instead of refused. raw_scores: whether
+    scores are logits instead of between 0 and 1.
+    """
+
+    query: str
+    documents: list[str | Document]
+    model: str | None = None
+    top_n: int | None = None
+    return_documents: bool = False
+    truncate: bool = True
+    raw_scores: bool = False
+
+
+class Reranking:
+    """A cross-encoder with the queue of its pairs."""
+
+    def __init__(self, name: str, reranker: Reranker):
+        self.name, self.reranker = name, reranker
+        self.queue = TextQueue(
+            reranker.rows, lambda texts: reranker.scores([Pair(text.tokens, text.types or []) for text in texts])
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights and activations."""
+        return self.reranker.encoder.nbytes
+
+    def close(self) -> None:
+        """End the queue."""
+        self.queue.close()
+
+
+async def reranked(served: Reranking, request: RerankRequest) -> dict[str, Any]:
+    """Return the document with the scores, the highest first; equal ones in the order of the documents.
+
+    Raises InputError, and the errors of `Reranker.encode` and of the run.
+    """
+    texts = [each if isinstance(each, str) else each.text for each in request.documents]
+    if not texts:
+        raise InputError("documents: empty, got none, expected at least one")
+    if request.top_n is not None and request.top_n < 1:
+        raise InputError(f"top_n: out of range, got {request.top_n}, expected 1 or more")
+
+    def encoded() -> list[Pair]:
+        encode = served.reranker.encode
+        return [encode(request.query, text, truncate=request.truncate) for text in texts]
+
+    pairs = await anyio.to_thread.run_sync(encoded)
+    futures = served.queue.submit([Text(pair.tokens, pair.types) for pair in pairs])
+    logits = [float(found[0]) for found in await asyncio.gather(*map(asyncio.wrap_future, futures))]
+    order = sorted(range(len(texts)), key=lambda index: -logits[index])[: request.top_n]
+    results = [
+        {"index": index, "relevance_score": logits[index] if request.raw_scores else _sigmoid(logits[index])}
+        | ({"document": {"text": texts[index]}} if request.return_documents else {})
+        for index in order
+    ]
+    count = sum(len(pair.tokens) for pair in pairs)
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return {"id": f"rerank-{uuid.uuid4().hex}", "model": served.name, "results": results, "usage": usage}
+
+
+def _sigmoid(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
