@@ -15,10 +15,12 @@ from ingot.cli.bench import expect_close, steps_sentence
 from ingot.cli.demo_language import FOLDER as TINY_LM
 from ingot.inspect.flops import flops
 from ingot.inspect.kernel_bench import FAMILIES, Candidates
+from ingot.inspect.kernel_choices import isolated
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cost import Cost
 from ingot.run import probe
+from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.session.reports import Profile, StepTime, StepTotal
 
@@ -186,7 +188,32 @@ def test_bench_kernels_assert_fails_when_the_choice_is_slow(capsys) -> None:
     assert ended.value.exit_code == 1 and "takes 1.06 times the best time" in capsys.readouterr().err
 
 
+def test_bench_choices(call) -> None:
+    code, out, _ = call("bench", "choices", DIGITS, "--seconds", "0.01", "--dim", "batch=2", "--json")
+    rows = json.loads(out)["choices"]
+    assert code == 0 and {row["op"] for row in rows} >= {"conv"}
+    for row in rows:
+        assert row["to_best"] >= 1 and (row["to_best"] == 1) == (row["chosen"] == row["best"])
+    code, out, _ = call("bench", "choices", DIGITS, "--seconds", "0.01", "--assert", "100000%")
+    assert code == 0 and f"{len(rows)} distinct ops" in out
+
+
+def test_nodes_alone_give_the_results_that_they_give_in_the_graph() -> None:
+    session = ingot.InferenceSession(DIGITS, dims={"batch": 2})
+    graph = session.graph
+    feeds = {name: np.random.default_rng(5).random(graph.type(name).dims, np.float32) for name in graph.inputs}
+    values = dict(feeds)
+    interpret(graph, feeds, watch=values.__setitem__)
+    for node in graph.nodes:
+        alone = isolated(graph, node)
+        varying = [name for name in dict.fromkeys(node.operands) if name is not None and graph.data(name) is None]
+        got = interpret(alone, {x: values[name] for x, name in zip(alone.inputs, varying, strict=True)})
+        for result, output in zip(got.values(), node.outputs, strict=True):
+            np.testing.assert_array_equal(result, values[output])
+
+
 WRONG = [
+    (("choices", DIGITS, "--executor", "interpret"), "expected 'native'"),
     (("kernels", "gemm", "1,2"), "M,K,N"),
     (("kernels", "gemm", "1,2,3,4"), "M,K,N"),
     (("kernels", "gemm", "1,0,3"), "positive"),

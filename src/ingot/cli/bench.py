@@ -1,4 +1,4 @@
-"""`ingot bench`: measure a model and its steps, or compare all kernels for one op with the kernel chosen."""
+"""`ingot bench`: measure a model and its steps, or compare the kernels for an op with the kernel chosen."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ModelByDefault(click.Group):
 
 @click.group(cls=ModelByDefault, subcommand_metavar="MODEL|COMMAND [ARGS]...")
 def bench() -> None:
-    """Measure a model, or all kernels for one op.
+    """Measure a model, or the kernels that Ingot chooses.
 
     `ingot bench MODEL` is short for `ingot bench model MODEL`, or `ingot bench llm MODEL` for a language model.
     """
@@ -277,6 +277,58 @@ def kernels(
     (chosen,) = (row for row in rows if row["chosen"])
     if slack is not None:
         expect_close(chosen["to_best"], slack)
+
+
+@bench.command()
+@with_model
+@click.option(
+    "--seconds", type=click.FloatRange(0.01, 3600), default=0.5, show_default=True, help="Duration for each op."
+)
+@click.option("--assert", "slack", type=Percent(), metavar="PERCENT", help="Fail if a chosen kernel is slower by more.")
+@as_json
+def choices(model: Model, seconds: float, slack: float | None, as_json: bool) -> None:
+    """Measure each distinct op of MODEL alone, by all kernels that can compute it.
+
+    Lists the ops whose chosen kernel is not the fastest, by the time that the model could save. An op alone has no
+    epilogue, and its operands are in the caches. Symbolic dims without --dim are 1.
+    """
+    from ingot.inspect.kernel_choices import distinct, measured_choices
+
+    session = model.open()
+    if session.executor != "native":
+        raise click.BadParameter(f"got {session.executor!r}, expected 'native'", param_hint="--executor")
+    assumed = assumed_dims(session, model.dims)
+    sizes = {name: dim if isinstance(dim, int) else dim.size for name, dim in model.dims.items()}
+    graph = session.graph.bind(sizes | dict.fromkeys(assumed, 1))
+    nodes = distinct(graph)
+    found = list(measured_choices(track(nodes, "measuring"), session.isa, session.threads, seconds))
+    found.sort(key=lambda choice: choice.count * (choice.best.nanoseconds - choice.chosen.nanoseconds))
+    rows = [
+        {"op": choice.node.op.name, "operands": choice.operands, "count": choice.count, "chosen": choice.chosen.kernel,
+         "best": choice.best.kernel, "microseconds": choice.chosen.nanoseconds / 1000, "to_best": choice.to_best}
+        for choice in found
+    ]  # fmt: skip
+    worst = max((choice.to_best for choice in found), default=1.0)
+    if as_json:
+        print_json({"threads": session.threads, "isa": session.isa, "choices": rows})
+    else:
+        print_choices(rows)
+    if slack is not None:
+        expect_close(worst, slack)
+
+
+def print_choices(rows: Sequence[dict[str, Any]]) -> None:
+    """Print a line for each op whose chosen kernel is not the fastest, and how many ops were measured."""
+    lines = [
+        [row["op"], row["operands"], f"{row['count']} x", human_time(row["microseconds"] * 1e-6), row["chosen"],
+         row["best"], f"{row['to_best']:.2f}"]
+        for row in rows if row["to_best"] > 1
+    ]  # fmt: skip
+    columns = ["op", "operands", "nodes", "time", "chosen", "fastest", "ratio"]
+    if lines:
+        print_table(columns, lines, right=["nodes", "time", "ratio"], whole=["op", "nodes", "time", "ratio"])
+    far = sum(row["to_best"] > 1.05 for row in rows)
+    print_text(f"{len(rows)} distinct ops with several kernels; the choice takes over 1.05 of the least time in {far}")
 
 
 def expect_close(to_best: float, slack: float) -> None:

@@ -177,7 +177,7 @@ class Candidates:
 
 def _compile(graph: Graph, rule: KernelRule, target: Target, weights: WeightStore) -> NativeProgram:
     """Compile a graph of one node with the given kernel rule only, even if lowering would avoid it."""
-    backend = replace(CPU, rules=KERNEL_RULES | {rule.op: [replace(rule, avoid=accept)]})
+    backend = replace(CPU, rules=KERNEL_RULES | {rule.op: [replace(rule, avoid=accept, misplaced=accept)]})
     segment = compile_segment(graph, target, backend=backend)
     assert segment.native is not None
     return NativeProgram(segment.graph, *segment.native, weights, Arena())
