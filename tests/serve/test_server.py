@@ -18,32 +18,15 @@ import httpx
 import numpy as np
 import openai
 import pytest
-import uvicorn
 
 import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.serve import app
+from serving import served
 
 PROMPT = "def add(a, b):"
 MESSAGES = [{"role": "user", "content": "def fib(n):"}]
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
-
-
-@contextlib.contextmanager
-def served(**options) -> Iterator[str]:
-    """A server of tiny-lm in this process: its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        llm = ingot.LLM(FOLDER, precision="f32", sequences=4)
-        server = uvicorn.Server(uvicorn.Config(app(llm, "tiny-lm", **options), log_level="warning"))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        try:
-            while not server.started:
-                time.sleep(0.01)
-            yield "http://{}:{}".format(*listening.getsockname())
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ingot.errors import InputError, LimitError
 from ingot.llm.tokenizer import Tokenizer
@@ -27,11 +27,15 @@ class TextStream:
     that may be the beginning of a stop string is withheld. The stop string that ends first, and all text after it, is
     never returned.
 
-    stop: at most 16 strings of 1 to 256 bytes. Raises InputError or LimitError for others.
+    stop: at most 16 strings of 1 to 256 bytes. shown: control tokens whose texts belong to the text; by default none
+    does. Raises InputError or LimitError for other strings.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: str | Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: str | Sequence[str] = (), shown: Mapping[int, str] | None = None
+    ) -> None:
         self._tokenizer = tokenizer
+        self._shown = shown or {}
         self._stops = checked_stops(stop)
         self._longest = max(map(len, self._stops), default=0)
         self._ids: list[int] = []
@@ -49,6 +53,10 @@ class TextStream:
         if self.stopped:
             return ""
         token = self._tokenizer.checked_id(token)
+        if token in self._shown:
+            fresh = self._utf8.decode(b"", final=True) + self._rest() + self._shown[token]
+            self._passed = self._tokenizer.decode_known(self._ids)
+            return self._search(fresh)
         if not self._tokenizer.is_text(token):
             return ""
         byte = self._tokenizer.bytes_of.get(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hmac
 import re
 import time
@@ -22,30 +23,25 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
-from ingot.llm.service import MAX_WAITING, BusyError, Service
+from ingot.errors import IngotError, InputError
+from ingot.llm.service import MAX_WAITING, Service
+from ingot.serve.answers import Served
+from ingot.serve.chat import prompt_of
+from ingot.serve.errors import failure_of, openai_error
+from ingot.serve.events import Protocol, Send
 from ingot.serve.metrics import Metrics
-from ingot.serve.openai import CHAT, TEXT, Form, Send, Served, document, prepared, stream
-from ingot.serve.requests import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    EmbeddingRequest,
-    Request,
-    TokenizeRequest,
-)
+from ingot.serve.openai import CHAT, TEXT
+from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
 
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
 
 MAX_BODY_BYTES = 8 << 20  # of a request
-PING_SECONDS = 10.0  # the longest silence of a stream
-RETRY_SECONDS = 1  # after which a client tries again when the queue is full
+PROTOCOLS: dict[str, Protocol[Any]] = {"/v1/chat/completions": CHAT, "/v1/completions": TEXT}
 
 Body = TypeVar("Body")
-_PARAMETER = re.compile(r"(?:option )?([a-z_]+)")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
-_FIELDS = {name for kind in (ChatRequest, CompletionRequest, EmbeddingRequest) for name in kind.__struct_fields__}
+_FIELDS = {*EmbeddingRequest.__struct_fields__, *TokenizeRequest.__struct_fields__}
 
 
 def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waiting: int = MAX_WAITING) -> Starlette:
@@ -60,15 +56,15 @@ def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waitin
     """
     server = _Server(llm, name, api_key, max_waiting)
     posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
-        "/v1/chat/completions": server.chat, "/v1/completions": server.complete, "/v1/embeddings": server.embed,
-        "/tokenize": server.tokenize, "/detokenize": server.detokenize,
+        **{path: functools.partial(server.generate, protocol) for path, protocol in PROTOCOLS.items()},
+        "/v1/embeddings": server.embed, "/tokenize": server.tokenize, "/detokenize": server.detokenize,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/v1/models": server.models, "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
-    errors: Any = {IngotError: on_error, HTTPException: on_http_error}
+    errors: Any = {IngotError: on_error, HTTPException: on_error}
     return Starlette(routes=routes, lifespan=server.lifespan, exception_handlers=errors)
 
 
@@ -92,14 +88,6 @@ class _Server:
         finally:
             await anyio.to_thread.run_sync(service.close)
 
-    async def chat(self, http: HttpRequest) -> Response:
-        """POST /v1/chat/completions."""
-        return await self._generate(http, await self._read(http, ChatRequest), CHAT)
-
-    async def complete(self, http: HttpRequest) -> Response:
-        """POST /v1/completions."""
-        return await self._generate(http, await self._read(http, CompletionRequest), TEXT)
-
     async def embed(self, http: HttpRequest) -> Response:
         """POST /v1/embeddings: the mean of the last hidden states, of length 1."""
         body = await self._read(http, EmbeddingRequest)
@@ -117,8 +105,7 @@ class _Server:
         if (body.prompt is None) == (body.messages is None):
             raise InputError("prompt, messages: got both or none, expected one of them")
         if body.messages is not None:
-            encode, tokenizer = self.llm.chat_template.encode, self.llm.tokenizer
-            tokens = await anyio.to_thread.run_sync(encode, tokenizer, body.messages)
+            tokens = await anyio.to_thread.run_sync(prompt_of, self.llm, body.chat())
         else:
             assert body.prompt is not None
             tokens = await anyio.to_thread.run_sync(self.llm.encode, body.prompt)
@@ -175,17 +162,23 @@ class _Server:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise InputError(f"body: not JSON, {error}") from error
 
-    async def _generate(self, http: HttpRequest, request: Request, form: Form) -> Response:
+    async def generate(self, protocol: Protocol[Any], http: HttpRequest) -> Response:
+        """POST of a request for text."""
+        request = await self._read(http, protocol.body)
         if request.model not in (None, self.name):
             raise HTTPException(404, f"model: no such model, got {request.model!r}, expected {self.name!r}")
         if request.stream:
-            answers = await prepared(self.served, request)
+            answers = await protocol.prepared(self.served, request)
 
             async def work(send: Send) -> None:
-                await stream(self.served, request, answers, form, self.measured.watched(send, answers))
+                watched = self.measured.watched(send, [answer.generation for answer in answers])
+                await protocol.stream(self.served, request, answers, watched)
 
-            return StreamingResponse(_events(work), media_type="text/event-stream")
-        return JSONResponse(await _unless_gone(http, document(self.served, request, form)))
+            return StreamingResponse(protocol.events(work), media_type="text/event-stream")
+        return JSONResponse(await _unless_gone(http, self._document(protocol, request)))
+
+    async def _document(self, protocol: Protocol[Any], request: Any) -> dict[str, Any]:
+        return await protocol.document(self.served, request, await protocol.prepared(self.served, request))
 
 
 async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
@@ -212,58 +205,10 @@ async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> di
     return result
 
 
-async def _events(work: Callable[[Send], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """Yield what the work sends as server-sent events, and a comment after each silence. An error is the last event."""
-    send, receive = anyio.create_memory_object_stream[dict[str, Any]](1)
-
-    async def forward() -> None:
-        async with send:
-            try:
-                await work(send.send)
-            except IngotError as error:
-                await send.send(error_body(error)[1])
-
-    async with anyio.create_task_group() as group, receive:
-        group.start_soon(forward)
-        while True:
-            try:
-                with anyio.fail_after(PING_SECONDS):
-                    chunk = await receive.receive()
-            except TimeoutError:
-                yield b": ping\n\n"
-                continue
-            except anyio.EndOfStream:
-                break
-            yield b"data: " + msgspec.json.encode(chunk) + b"\n\n"
-    yield b"data: [DONE]\n\n"
-
-
-def error_body(error: IngotError) -> tuple[int, dict[str, Any]]:
-    """Return the status of an error and its JSON, in OpenAI's shape."""
-    status, kind = 500, "server_error"
-    if isinstance(error, BusyError):
-        status, kind = 429, "rate_limit_error"
-    elif isinstance(error, StoppedError):
-        status, kind = 503, "server_error"
-    elif isinstance(error, InputError | LimitError | KindError | LoadError):
-        status, kind = 400, "invalid_request_error"
-    at = _PARAMETER.match(str(error)) if status == 400 else None
-    code = "context_length_exceeded" if "longer than the context" in str(error) else None
-    parameter = at[1] if at and at[1] in _FIELDS else None
-    return status, {"error": {"message": str(error), "type": kind, "param": parameter, "code": code}}
-
-
 async def on_error(http: HttpRequest, error: Exception) -> Response:
-    """Return the response for an error of Ingot."""
-    assert isinstance(error, IngotError)
-    status, body = error_body(error)
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 429 else None
-    return JSONResponse(body, status, headers=headers)
-
-
-async def on_http_error(http: HttpRequest, error: Exception) -> Response:
-    """Return the response for an error of HTTP, such as an unknown path."""
-    assert isinstance(error, HTTPException)
-    kind = "authentication_error" if error.status_code == 401 else "invalid_request_error"
-    body = {"error": {"message": error.detail, "type": kind, "param": None, "code": None}}
-    return JSONResponse(body, error.status_code, headers=error.headers)
+    """Return the response for an error of Ingot or of HTTP, in the shape of the path's protocol."""
+    assert isinstance(error, IngotError | HTTPException)
+    protocol = PROTOCOLS.get(http.url.path)
+    failure = failure_of(error, _FIELDS if protocol is None else protocol.fields)
+    headers = {**(getattr(error, "headers", None) or {}), **failure.headers}
+    return JSONResponse((openai_error if protocol is None else protocol.error)(failure), failure.status, headers)

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from ingot.llm.generation import Generation
 from ingot.llm.service import Service
-from ingot.serve.openai import Send
+from ingot.serve.events import Send
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
