@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import socket
 import threading
@@ -51,6 +52,11 @@ def with_template(folder: Path, template: str, control: tuple[str, ...] = ()) ->
         document["added_tokens"].append({"id": index, "content": text, "special": True, **flags})
     (folder / "tokenizer.json").write_text(json.dumps(document))
     return folder
+
+
+def writes(text: str) -> dict[str, Any]:
+    """The fields of a request whose answer has this text."""
+    return {"structured_outputs": {"regex": re.escape(text).replace("\\\n", r"\n")}}
 
 
 def events(address: str, path: str, body: dict[str, Any], **headers: str) -> list[tuple[str, Any]]:

@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 
 import httpx
 import openai
@@ -14,7 +13,7 @@ import transformers
 import chat_templates
 import ingot
 from ingot.serve.chat import Chat, prompt_of
-from serving import events, served, with_template
+from serving import events, served, with_template, writes
 
 TOOLS = [
     {
@@ -55,11 +54,6 @@ def address(folder):
 @pytest.fixture(scope="module")
 def client(address) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
-
-
-def writes(text: str) -> dict:
-    """The fields of a request whose answer has this text."""
-    return {"structured_outputs": {"regex": re.escape(text).replace("\\\n", r"\n")}}
 
 
 def asked(client: openai.OpenAI, text: str = "", **options) -> tuple:

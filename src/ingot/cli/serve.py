@@ -27,7 +27,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 def serve(
     folder: ModelFolder, host: str, port: int, name: str | None, sequences: int, queue: int, api_key: str | None
 ) -> None:
-    """Serve a language model by OpenAI's protocol.
+    """Serve a language model by OpenAI's and Anthropic's protocols.
 
     Clients use http://HOST:PORT/v1 as their base URL. Ctrl-C or SIGTERM ends the server after its answers.
 

@@ -42,7 +42,12 @@ class TextStream:
         self._passed = ""  # the part of these ids' text that was already searched for stop strings
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._withheld = ""
-        self.stopped = False
+        self.stop: str | None = None  # the stop string that ended the text
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string ended the text."""
+        return self.stop is not None
 
     def push(self, token: int) -> str:
         """Add a token; return the text that is now certain and was not returned before, "" once `stopped`.
@@ -104,10 +109,10 @@ class TextStream:
     def _search(self, fresh: str) -> str:
         """Return the text that is not part of a stop string and cannot become part of one."""
         text, self._withheld = self._withheld + fresh, ""
-        ends = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if ends:
-            self.stopped = True
-            return text[: min(ends)[1]]
+            _, start, self.stop = min(ends)
+            return text[:start]
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stops):
                 self._withheld = text[start:]

@@ -1,4 +1,4 @@
-"""A server of language models: OpenAI's protocol over HTTP in front of one `llm.service.Service` for each model.
+"""A server of language models: OpenAI's and Anthropic's protocols over HTTP in front of one `Service` for each model.
 
 Rule: this package computes nothing. It reads requests, checks them, and writes what the service draws.
 """

@@ -35,7 +35,7 @@ class Answer:
     """An answer of a request: its generation, and how its text is read.
 
     reader: splits the text into parts. shown: control tokens that belong to the text. ids: the number of characters of
-    a call's identifier.
+    a call's identifier. stopped_by: the stop string that ended the answer.
     """
 
     generation: Generation
@@ -45,6 +45,7 @@ class Answer:
     shown: dict[int, str] = field(default_factory=dict)
     ids: int = 24
     reasoning_tokens: int = 0
+    stopped_by: str | None = None
 
     @property
     def finish_reason(self) -> str:
@@ -103,12 +104,14 @@ async def pieces(served: Served, answer: Answer) -> AsyncGenerator[Piece, None]:
             parts = reader.push(stream.push(token))
             answer.reasoning_tokens += was_reasoning or reader.is_reasoning
             yield Piece(parts, [token], logprobs)
+            answer.stopped_by = stream.stop
             if stream.stopped or reader.is_over:
                 generation.stop()
                 break
         if generation.finish_reason not in ("stop", "length"):
             raise StoppedError("service: closed before the end of the answer")
         parts = reader.push(stream.finish())
+        answer.stopped_by = stream.stop
         yield Piece([*parts, *reader.finish()])
     finally:
         generation.stop("cancelled")

@@ -29,15 +29,20 @@ from ingot.serve.answers import Served
 from ingot.serve.chat import prompt_of
 from ingot.serve.errors import failure_of, openai_error
 from ingot.serve.events import Protocol, Send
+from ingot.serve.messages import MESSAGES, CountRequest, count_tokens
 from ingot.serve.metrics import Metrics
 from ingot.serve.openai import CHAT, TEXT
 from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
+from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
+from ingot.serve.tools import Json
 
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
 
 MAX_BODY_BYTES = 8 << 20  # of a request
-PROTOCOLS: dict[str, Protocol[Any]] = {"/v1/chat/completions": CHAT, "/v1/completions": TEXT}
+PROTOCOLS: dict[str, Protocol[Any]] = {
+    "/v1/chat/completions": CHAT, "/v1/completions": TEXT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES,
+}  # fmt: skip
 
 Body = TypeVar("Body")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
@@ -45,7 +50,7 @@ _FIELDS = {*EmbeddingRequest.__struct_fields__, *TokenizeRequest.__struct_fields
 
 
 def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waiting: int = MAX_WAITING) -> Starlette:
-    """Return an ASGI application that serves a language model by OpenAI's protocol.
+    """Return an ASGI application that serves a language model by OpenAI's and Anthropic's protocols.
 
     name: the model's name in answers. api_key: the key that clients must send as `Authorization: Bearer KEY`, except
     for /health and /ready. max_waiting: the most answers that wait; others are refused with status 429.
@@ -57,6 +62,8 @@ def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waitin
     server = _Server(llm, name, api_key, max_waiting)
     posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         **{path: functools.partial(server.generate, protocol) for path, protocol in PROTOCOLS.items()},
+        "/v1/messages/count_tokens": functools.partial(server.count, CountRequest, count_tokens),
+        "/v1/responses/input_tokens": functools.partial(server.count, ResponsesRequest, input_tokens),
         "/v1/embeddings": server.embed, "/tokenize": server.tokenize, "/detokenize": server.detokenize,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
@@ -111,6 +118,11 @@ class _Server:
             tokens = await anyio.to_thread.run_sync(self.llm.encode, body.prompt)
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": self.llm.context})
 
+    async def count(self, kind: type[Body], counted: Callable[[LLM, Body], Json], http: HttpRequest) -> Response:
+        """POST of a request whose prompt's tokens are counted."""
+        body = await self._read(http, kind)
+        return JSONResponse(await anyio.to_thread.run_sync(counted, self.llm, body))
+
     async def detokenize(self, http: HttpRequest) -> Response:
         """POST /detokenize: the text of ids."""
         body = await self._read(http, DetokenizeRequest)
@@ -140,7 +152,7 @@ class _Server:
 
     def _authorize(self, http: HttpRequest) -> None:
         if self.api_key is not None:
-            given = http.headers.get("authorization", "").removeprefix("Bearer ")
+            given = http.headers.get("x-api-key") or http.headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(given.encode(), self.api_key.encode()):
                 raise HTTPException(401, "authorization: wrong key, expected 'Bearer KEY' with the server's key")
 
@@ -208,7 +220,8 @@ async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> di
 async def on_error(http: HttpRequest, error: Exception) -> Response:
     """Return the response for an error of Ingot or of HTTP, in the shape of the path's protocol."""
     assert isinstance(error, IngotError | HTTPException)
-    protocol = PROTOCOLS.get(http.url.path)
+    path = http.url.path.removesuffix("/count_tokens").removesuffix("/input_tokens")
+    protocol = PROTOCOLS.get(path)
     failure = failure_of(error, _FIELDS if protocol is None else protocol.fields)
     headers = {**(getattr(error, "headers", None) or {}), **failure.headers}
     return JSONResponse((openai_error if protocol is None else protocol.error)(failure), failure.status, headers)

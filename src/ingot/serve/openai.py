@@ -125,14 +125,16 @@ def _token(llm: LLM, token: int, logprob: float) -> Json:
     return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
 
 
-def _chat_logprobs(llm: LLM, logprobs: list[LogProbs]) -> Json | None:
-    if not logprobs:
-        return None
-    content = [
+def token_logprobs(llm: LLM, logprobs: list[LogProbs]) -> list[Json]:
+    """Return the logprobs of tokens, each with those of the most probable tokens."""
+    return [
         _token(llm, each.token, each.logprob) | {"top_logprobs": [_token(llm, *pair) for pair in each.top]}
         for each in logprobs
     ]
-    return {"content": content}
+
+
+def _chat_logprobs(llm: LLM, logprobs: list[LogProbs]) -> Json | None:
+    return {"content": token_logprobs(llm, logprobs)} if logprobs else None
 
 
 def _completion_logprobs(llm: LLM, logprobs: list[LogProbs]) -> Json | None:
