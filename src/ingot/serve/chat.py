@@ -28,8 +28,8 @@ class Chat:
     """A request for answers to a conversation.
 
     messages: as chat templates read them. choice: "auto", "none", "required", or the name of a tool after "=".
-    parallel: whether an answer may have several calls. schema: that of the answer's text, after reasoning. options:
-    those of `LLM.generation`. variables: those of the chat template.
+    parallel: whether an answer may have several calls, unless a tool is named. schema: that of the answer's text, after
+    reasoning. options: those of `LLM.generation`. variables: those of the chat template.
     """
 
     messages: Sequence[Json]
@@ -77,12 +77,13 @@ def answers_of(llm: LLM, chat: Chat) -> list[Answer]:
     if state == "closed":
         thinking = None
     forced = chat.choice not in ("auto", "none")
+    parallel = chat.parallel and not chat.choice.startswith("=")
     if form is not None and not form.is_written and (forced or any(tool.strict for tool in tools)):
         form = FORMS[-1]
     options = dict(chat.options)
     if form is not None and (forced or any(tool.strict for tool in tools)):
         grammar = Grammar(llm.tokenizer, thinking, state == "open")
-        rule = grammar.calls(form, tools, parallel=chat.parallel, required=forced, schema=chat.schema)
+        rule = grammar.calls(form, tools, parallel=parallel, required=forced, schema=chat.schema)
         options["grammar"] = grammar.text(rule)
     elif chat.schema is not None and thinking is not None:
         grammar = Grammar(llm.tokenizer, thinking, state == "open")
@@ -94,7 +95,7 @@ def answers_of(llm: LLM, chat: Chat) -> list[Answer]:
     for index in range(chat.choices):
         if "seed" in options:
             options["seed"] = chat.options["seed"] + index  # answers of one request differ
-        reader = PartReader(form, tools, thinking, state == "open", chat.parallel)
+        reader = PartReader(form, tools, thinking, state == "open", parallel)
         generation = llm.generation(prompt, **options)
         answers.append(Answer(generation, chat.stops, chat.priority, reader, shown, 24 if form is None else form.ids))
     return answers

@@ -78,5 +78,5 @@ class Protocol(Generic[Body]):
             yield b"data: [DONE]\n\n"
 
     def _event(self, chunk: Json) -> bytes:
-        name = f"event: {chunk['type']}\n".encode() if self.named else b""
+        name = f"event: {chunk.get('type', 'error')}\n".encode() if self.named else b""
         return name + b"data: " + msgspec.json.encode(chunk) + b"\n\n"
