@@ -141,8 +141,45 @@ def by_openai(address: str) -> Found:
             "after": after.choices[0].finish_reason, "embeddings": len(rows)}  # fmt: skip
 
 
+def by_openresponses(address: str) -> Found:
+    """Not a client, but the types of the Open Responses specification, which every answer and event must fit."""
+    import httpx
+    from openresponses_types import types
+
+    known = {}
+    for name, kind in vars(types).items():
+        if name.endswith("StreamingEvent"):
+            known |= {str(each.value): kind for each in kind.model_fields["type"].annotation}
+
+    def ask(**options: Any) -> Found:
+        body = {"input": QUESTION, "temperature": 0, **options}
+        whole = httpx.post(f"{address}/v1/responses", json=body, timeout=300).json()
+        types.ResponseResource.model_validate(whole)
+        with httpx.stream("POST", f"{address}/v1/responses", json=body | {"stream": True}, timeout=300) as response:
+            lines = [line[6:] for line in response.iter_lines() if line.startswith("data: ")]
+        assert lines.pop() == "[DONE]"
+        for event in map(json.loads, lines):
+            known[event["type"]].model_validate(event)
+        assert [item["type"] for item in event["response"]["output"]] == [item["type"] for item in whole["output"]]
+        return {"whole": whole["output"][0], "streamed": event["response"]["output"][0], "status": whole["status"]}
+
+    text = ask(max_output_tokens=MOST, metadata={"a": "b"})
+    assert text["status"] == "incomplete"
+    tool = {"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}
+    call = ask(max_output_tokens=200, tools=[tool], tool_choice={"type": "function", "name": "weather"})
+    history = [{"role": "user", "content": QUESTION}, call["whole"],
+               {"type": "function_call_output", "call_id": call["whole"]["call_id"], "output": "wet"}]  # fmt: skip
+    ask(input=history, instructions="Be brief.", max_output_tokens=MOST, tools=[tool])
+    document = ask(max_output_tokens=200, text={"format": {"type": "json_object"}})
+    assert document["whole"]["content"][0]["text"].startswith("{")
+    whole, streamed = (text[name]["content"][0]["text"] for name in ("whole", "streamed"))
+    return {"whole": whole, "streamed": streamed, "call": json.loads(call["whole"]["arguments"]), "after": "stop",
+            "document": {"city": "Oslo"}}  # fmt: skip
+
+
 CLIENTS: dict[str, Callable[[str], Found]] = {
     "anthropic": by_anthropic, "langchain": by_langchain, "llm": by_llm, "openai": by_openai,
+    "openresponses": by_openresponses,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ class PartReader:
             self._add(parts, "reasoning", self._buffer)
         else:
             self._add(parts, "text", self._buffer)
-            if self._space and not self.has_calls and self.has_text:
-                parts.append(Part("text", self._space))
+        if self._state != "reasoning" and self._space and self.has_text and not self.has_calls:
+            parts.append(Part("text", self._space))
         return parts
 
     # -- inside -------------------------------------------------------------------------------------------------

@@ -106,6 +106,12 @@ def _schema(text: Json | None) -> Json | None:
     return dict(form["schema"])
 
 
+def _shown_format(text: Json | None) -> Json:
+    """Return `text.format` as responses repeat it, with the fields that a schema may leave out."""
+    form = (text or {}).get("format") or {"type": "text"}
+    return {"description": None, "strict": None, **form} if form["type"] == "json_schema" else dict(form)
+
+
 def _add_item(messages: list[Json], item: Json, where: str) -> None:
     """Add an item of the input to messages; the items of one turn of the model become one message."""
     kind = item.get("type", "message")
@@ -277,10 +283,12 @@ class _Writer:
             "model": self._served.name,
             "instructions": request.instructions,
             "output": list(self._output),
-            "tools": [{"parameters": None, "strict": None, **tool} for tool in request.tools or ()],
+            "tools": [
+                {"description": None, "parameters": None, "strict": None, **tool} for tool in request.tools or ()
+            ],
             "tool_choice": request.tool_choice or "auto",
             "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "text": {"format": {"type": "text"}} | (request.text or {}),
+            "text": {**(request.text or {}), "format": _shown_format(request.text)},
             "reasoning": {"effort": (request.reasoning or {}).get("effort"), "summary": None},
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,

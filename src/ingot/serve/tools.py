@@ -7,10 +7,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from ingot.errors import InputError, LimitError
+from ingot.llm.chat import checked_json
 
 Json = dict[str, Any]
 
@@ -47,7 +50,16 @@ class Call:
     @property
     def text(self) -> str:
         """The arguments as JSON text."""
-        return json.dumps(self.arguments, ensure_ascii=False)
+        return json.dumps(self.arguments, ensure_ascii=False, allow_nan=False)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the arguments can be sent and come back: finite numbers, valid text, and not nested too deep."""
+        try:
+            checked_json(self.arguments, "arguments")
+        except (InputError, LimitError):
+            return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -100,35 +112,31 @@ class Form:
         else:
             calls = self._marked_calls(block, {tool.name: tool for tool in tools})
         names = {tool.name for tool in tools}
-        return calls if calls and all(call.name in names for call in calls) else None
+        return calls if calls and all(call.name in names and call.is_json for call in calls) else None
 
     def _marked_calls(self, block: str, tools: dict[str, Tool]) -> list[Call] | None:
         head, tail = (part.strip() for part in self.block.split("$CALLS"))
         text = block.strip().removeprefix(head).removesuffix(tail).strip()
-        calls, index = [], 0
-        for match in self._call.finditer(text):
-            if text[index : match.start()].strip():
+        calls = []
+        for match in _matches(self._call, text):
+            arguments = None if match is None else self._arguments(match["arguments"], tools.get(match["name"]))
+            if match is None or arguments is None:
                 return None
-            index = match.end()
-            arguments = self._arguments(match["arguments"], tools.get(match["name"].strip()))
-            if arguments is None:
-                return None
-            calls.append(Call(match["name"].strip(), arguments))
-        return None if text[index:].strip() else calls
+            calls.append(Call(match["name"], arguments))
+        return calls
 
     def _arguments(self, text: str, tool: Tool | None) -> Json | None:
         if self.argument == _GEMMA:
             return _object(_json_of_gemma(text))
         if not self.argument or text.lstrip().startswith("{"):
             return _object(text)
-        arguments, index = {}, 0
-        for match in self._argument.finditer(text):
-            if text[index : match.start()].strip():
+        arguments = {}
+        properties = (tool.parameters.get("properties") or {}) if tool is not None else {}
+        for match in _matches(self._argument, text):
+            if match is None:
                 return None
-            index = match.end()
-            properties = (tool.parameters.get("properties") or {}) if tool is not None else {}
             arguments[match["key"]] = _value(match["value"], properties.get(match["key"]))
-        return None if text[index:].strip() else arguments
+        return arguments
 
     @cached_property
     def _call(self) -> re.Pattern[str]:
@@ -151,10 +159,21 @@ def form_of(template: str) -> Form:
     return next(form for form in FORMS if all(sign in template for sign in form.signs))
 
 
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str] | None]:
+    """Yield the matches that follow one another up to the end of a text, None where there is none."""
+    index = 0
+    while rest := text[index:].lstrip():
+        match = pattern.match(text, len(text) - len(rest))
+        yield match
+        if match is None:
+            return
+        index = match.end()
+
+
 def _pattern(shape: str, parts: dict[str, str]) -> re.Pattern[str]:
-    """Return an expression for a text with named parts, in which white space may have any length."""
+    """Return an expression for a text with named parts, in which white space may have another length."""
     pieces = re.split(r"(\$[A-Z]+|\s+)", shape)
-    expressions = [parts.get(piece) or (r"\s*" if piece.isspace() else re.escape(piece)) for piece in pieces if piece]
+    expressions = [parts.get(piece) or (_SPACE if piece.isspace() else re.escape(piece)) for piece in pieces if piece]
     return re.compile("".join(expressions), re.DOTALL)
 
 
@@ -162,6 +181,7 @@ def _refused(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
+_SPACE = r"\s{0,16}"  # bounded, so that no text takes quadratic time
 _DECODER = json.JSONDecoder(parse_constant=_refused, strict=False)
 
 
@@ -214,7 +234,6 @@ def _python_calls(text: str) -> list[Call] | None:
                 return None
             name = ast.unparse(element.func).removesuffix(".call")
             arguments = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in element.keywords}
-            json.dumps(arguments, allow_nan=False)
             calls.append(Call(name, arguments))
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return None
