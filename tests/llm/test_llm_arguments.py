@@ -52,6 +52,7 @@ def llm(folder):
         (lambda llm: llm.generate("a", stop=5), "stop: wrong type, got int, expected a string or a list of strings"),
         (lambda llm: llm.generate("a", stop=[5]), r"stop\[0\]: not a text, got 5"),
         (lambda llm: llm.generate("a", schema="x"), "schema: not JSON"),
+        (lambda llm: llm.generate("a", grammar=3), "grammar: not a text"),
         (lambda llm: llm.generate("a", schema={}, regex="a"), "options schema, regex: got 2, expected at most one"),
         (lambda llm: llm.generate("a", regex=5), "regex: not a text, got int"),
         (lambda llm: llm.generate("a", schema=5), "schema: not a JSON object, got int"),

@@ -159,6 +159,8 @@ ANSWERS = [
     ("ipython", '<|python_tag|>{"name": "now", "parameters": {}}; {"name": "now"}', "", [NOW, NOW]),
     ("ipython", '<|python_tag|>weather.call(city="Oslo", days=2)', "", [OSLO]),
     ("", '{"name": "weather", "arguments": {"city": "Oslo", "days": 2}}', "", [OSLO]),
+    ("[TOOL_CALLS]", "[TOOL_CALLS]now[ARGS]{}", "", [NOW]),
+    ("<function= <parameter=", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>', "", [NOW]),
     ("", '```\n{"name": "weather"}', '```\n{"name": "weather"}', []),
 ]
 # Answers that look like calls, and are text to the last character.
@@ -369,6 +371,12 @@ def test_control_tokens_in_a_text(llm):
         assert "".join([*map(stream.push, ids), stream.finish()]) == want
     stopped = TextStream(llm.tokenizer, text, {index: text})
     assert [stopped.push(token) for token in ids[:1]] == [""] and stopped.stopped
+
+
+def test_a_bad_grammar_is_refused(llm):
+    with pytest.raises(ingot.InputError, match="grammar: not supported"):
+        llm.generate("a", grammar="start: (")
+    assert llm.generate("a", grammar='start: "b" /c{2}/', temperature=0) == "bcc"
 
 
 def test_arguments_are_json():

@@ -119,6 +119,15 @@ def test_forced_calls_follow_their_schema(client):
         assert choice == "required" or name == "weather"
 
 
+def test_allowed_tools_are_the_only_ones_called(client):
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "now"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    options = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False, "extra_body": QUIET}
+    assert asked(client, **options)[2] == [("now", {})]
+    choice = {"type": "allowed_tools", "allowed_tools": allowed | {"mode": "auto"}}
+    assert asked(client, HERMES, tools=TOOLS, tool_choice=choice)[2] == [("now", {})]
+
+
 def test_strict_tools_are_constrained_where_they_are_called(client):
     strict = [{"type": "function", "function": TOOLS[0]["function"] | {"strict": True}}]
     _, content, calls, _ = asked(client, tools=strict, max_tokens=30, extra_body=QUIET)
@@ -217,6 +226,8 @@ BAD = [
     ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "none"}}}, "tool_choice"),
     ({"tool_choice": "required"}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{}]}}, "tool_choice"),
     (
         {"tools": [{"function": {"name": "a", "parameters": {"type": "x"}}}], "tool_choice": "required"},
         None,

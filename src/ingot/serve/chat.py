@@ -27,7 +27,8 @@ _NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 class Chat:
     """A request for answers to a conversation.
 
-    messages: as chat templates read them. choice: "auto", "none", "required", or the name of a tool after "=".
+    messages: as chat templates read them. choice: "auto", "none", "required", or the name of a tool after "=". allowed:
+    the names of the tools that may be called, None for all.
     parallel: whether an answer may have several calls, unless a tool is named. schema: that of the answer's text, after
     reasoning. options: those of `LLM.generation`. variables: those of the chat template.
     """
@@ -35,6 +36,7 @@ class Chat:
     messages: Sequence[Json]
     tools: Sequence[Tool] = ()
     choice: str = "auto"
+    allowed: frozenset[str] | None = None
     parallel: bool = True
     schema: Json | None = None
     options: Json = field(default_factory=dict)
@@ -48,7 +50,8 @@ class Chat:
         """The tools that the answer may call."""
         if self.choice.startswith("="):
             return [tool for tool in self.tools if tool.name == self.choice[1:]]
-        return [] if self.choice == "none" else list(self.tools)
+        allowed = self.allowed
+        return [t for t in self.tools if self.choice != "none" and (allowed is None or t.name in allowed)]
 
 
 def prompt_of(llm: LLM, chat: Chat) -> list[int]:
@@ -158,6 +161,7 @@ def _check_tools(chat: Chat) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"tools: got {twice!r} twice, expected different names")
-    if chat.choice not in ("auto", "none") and not chat.callable:
-        got = chat.choice.removeprefix("=")
+    unknown = sorted((chat.allowed or frozenset()) - {*names})
+    if unknown or (chat.choice not in ("auto", "none") and not chat.callable):
+        got = unknown[0] if unknown else chat.choice.removeprefix("=")
         raise InputError(f"tool_choice: got {got!r}, expected a tool of tools: {', '.join(names) or 'none is given'}")

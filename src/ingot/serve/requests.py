@@ -17,6 +17,7 @@ from ingot.serve.chat import Chat, tool_of
 from ingot.serve.tools import Tool
 
 MAX_CHOICES = 16  # answers of a request
+_MODES = ("auto", "required")
 
 
 class StreamOptions(msgspec.Struct):
@@ -144,7 +145,7 @@ class ChatRequest(Request, kw_only=True):
         return Chat(
             self.messages,
             tools,
-            tool_choice(self.tool_choice),
+            **tool_choice(self.tool_choice),
             parallel=self.parallel_tool_calls is not False,
             schema=schema,
             options=self.options(0),
@@ -228,14 +229,26 @@ def _tool(document: dict[str, Any], where: str) -> Tool:
     return tool_of(document.get("function"), f"{where}.function")
 
 
-def tool_choice(choice: str | dict[str, Any] | None) -> str:
-    """Return OpenAI's `tool_choice` as `Chat.choice`. Raises InputError for another one."""
+def tool_choice(choice: str | dict[str, Any] | None) -> dict[str, Any]:
+    """Return OpenAI's `tool_choice` as fields of `Chat`. Raises InputError for another one."""
     if choice is None or choice in ("auto", "none", "required"):
-        return str(choice or "auto")
-    function = choice.get("function", choice) if isinstance(choice, dict) and choice.get("type") == "function" else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise InputError(f"tool_choice: got {shown(choice)}, expected 'auto', 'none', 'required' or a function's name")
-    return f"={function['name']}"
+        return {"choice": choice or "auto"}
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        return {"choice": f"={_name(choice)}"}
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("allowed_tools", choice)
+        if isinstance(allowed, dict) and isinstance(allowed.get("tools"), list) and allowed.get("mode") in _MODES:
+            return {"choice": allowed["mode"], "allowed": frozenset(map(_name, allowed["tools"]))}
+    raise InputError(f"tool_choice: got {shown(choice)}, expected auto, none, required, a function, or allowed_tools")
+
+
+def _name(tool: Any) -> str:
+    """Return the name in {"type": "function", "name"} or {"type": "function", "function": {"name"}}."""
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise InputError(f"tool_choice: got {shown(tool)}, expected a function's name")
+    return name
 
 
 def thinking_variables(effort: str | None) -> dict[str, Any]:

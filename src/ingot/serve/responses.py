@@ -66,7 +66,7 @@ class ResponsesRequest(Request, kw_only=True):
         return Chat(
             self.messages(),
             tools,
-            tool_choice(self.tool_choice),
+            **tool_choice(self.tool_choice),
             parallel=self.parallel_tool_calls is not False,
             schema=_schema(self.text),
             options=options,

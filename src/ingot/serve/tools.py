@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -103,18 +103,26 @@ class Form:
         return self.argument != _GEMMA
 
     def read(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
-        """Return the calls of a block, or None if the text is anything else than complete calls of these tools."""
-        inner = block.strip().removeprefix(self.begin).removesuffix(self.end)
-        if self.call.lstrip().startswith("{"):
-            calls = _json_calls(inner)
-            if calls is None and self.opens:
-                calls = _python_calls(inner)
-        else:
-            calls = self._marked_calls(block, {tool.name: tool for tool in tools})
-        names = {tool.name for tool in tools}
-        return calls if calls and all(call.name in names and call.is_json for call in calls) else None
+        """Return the calls of a block, or None if the text is anything else than complete calls of these tools.
 
-    def _marked_calls(self, block: str, tools: dict[str, Tool]) -> list[Call] | None:
+        Other forms with the same markers are tried, too: models of a family write several.
+        """
+        by_name = {tool.name: tool for tool in tools}
+        kin = [form for form in FORMS if (form.begin, form.end) == (self.begin, self.end) and form is not self]
+        for form in (self, *kin):
+            calls = form._calls(block, by_name)
+            if calls and all(call.name in by_name and call.is_json for call in calls):
+                return calls
+        return None
+
+    def _calls(self, block: str, tools: Mapping[str, Tool]) -> list[Call] | None:
+        if not self.call.startswith("{"):
+            return self._marked_calls(block, tools)
+        inner = block.strip().removeprefix(self.begin).removesuffix(self.end)
+        calls = _json_calls(inner)
+        return _python_calls(inner) if calls is None and self.opens else calls
+
+    def _marked_calls(self, block: str, tools: Mapping[str, Tool]) -> list[Call] | None:
         head, tail = (part.strip() for part in self.block.split("$CALLS"))
         text = block.strip().removeprefix(head).removesuffix(tail).strip()
         calls = []
