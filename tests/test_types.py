@@ -161,7 +161,7 @@ def test_options_that_are_handed_on() -> None:
     assert set(SessionKeywords.__annotations__) == keywords(ingot.session.inference.InferenceSession.__init__)
     model = set(ModelKeywords.__annotations__) | {"sequences"}
     assert model == keywords(ingot.LLM.__init__) == keywords(ingot.llm.memory_of) - {"budget"}
-    sampling, constraint = {field.name for field in fields(Sampling)}, {"schema", "regex"}
+    sampling, constraint = {field.name for field in fields(Sampling)}, {"schema", "regex", "grammar"}
     assert set(DrawKeywords.__annotations__) == (sampling | constraint) - {"temperature"}
     assert set(TokenKeywords.__annotations__) - set(DrawKeywords.__annotations__) == {"temperature", "max_tokens"}
     assert set(TextKeywords.__annotations__) - set(TokenKeywords.__annotations__) == {"stop"}

@@ -20,20 +20,11 @@ import pytest
 
 import ingot
 from ingot.cli.demo_language import FOLDER
-from ingot.serve import app
-from serving import serving
+from serving import served
 
 PROMPT = "def add(a, b):"
 MESSAGES = [{"role": "user", "content": "def fib(n):"}]
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
-
-
-@contextlib.contextmanager
-def served(**options) -> Iterator[str]:
-    """A server of tiny-lm in this process: its address."""
-    llm = ingot.LLM(FOLDER, precision="f32", sequences=4)
-    with serving(app(llm, "tiny-lm", **options)) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

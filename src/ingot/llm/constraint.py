@@ -1,4 +1,4 @@
-"""Constrained decoding: a JSON schema or a regular expression as a mask of the allowed next tokens."""
+"""Constrained decoding: a JSON schema, a regular expression or a grammar as a mask of the allowed next tokens."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Constraint:
         keywords that are not implemented; LimitError for a schema that is too large or takes too long to compile;
         UnsupportedError for a tokenizer that cannot be used; ResourceError without the package llguidance.
         """
-        text = _text(schema)
+        text = schema_text(schema)
         return cls(_tokens(tokenizer, vocab_size), _grammar("schema", text), vocab_size)
 
     @classmethod
@@ -62,6 +62,15 @@ class Constraint:
         if len(pattern.encode()) > MAX_TEXT_BYTES:
             raise LimitError(f"regex: too long, got {len(pattern.encode())} bytes, expected at most {MAX_TEXT_BYTES}")
         return cls(_tokens(tokenizer, vocab_size), _grammar("regex", pattern), vocab_size)
+
+    @classmethod
+    def of_grammar(cls, grammar: str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
+        """Return a constraint to texts of a grammar in llguidance's form of Lark. Errors as for `of_schema`."""
+        if not isinstance(grammar, str):
+            raise InputError(f"grammar: not a text, got {type(grammar).__name__}, expected a grammar")
+        if len(grammar.encode()) > MAX_TEXT_BYTES:
+            raise LimitError(f"grammar: too long, got {len(grammar.encode())} bytes, expected at most {MAX_TEXT_BYTES}")
+        return cls(_tokens(tokenizer, vocab_size), _grammar("grammar", grammar), vocab_size)
 
     @property
     def is_complete(self) -> bool:
@@ -97,9 +106,8 @@ def _line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _text(schema: Any) -> str:
-    """Return a schema as JSON text, checked against the limits."""
-    where = "schema"
+def schema_text(schema: Any, where: str = "schema") -> str:
+    """Return a schema as JSON text. Raises InputError for another value, LimitError for a too large or deep one."""
     try:
         if isinstance(schema, str):
             if len(schema) > MAX_TEXT_BYTES:

@@ -34,6 +34,7 @@ class DrawKeywords(TypedDict, total=False):
     logprobs: int | None
     schema: Mapping[str, Any] | str | None
     regex: str | None
+    grammar: str | None
 
 
 class TokenKeywords(DrawKeywords, total=False):

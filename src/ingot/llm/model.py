@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -34,6 +34,9 @@ from ingot.session.reports import Explanation
 from ingot.support.columns import counted, table
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
+_CONSTRAINTS: dict[str, Callable[[Any, Tokenizer, int], Constraint]] = {
+    "schema": Constraint.of_schema, "regex": Constraint.of_regex, "grammar": Constraint.of_grammar,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +205,10 @@ class LLM:
         """Return the text that continues a prompt; for a list of prompts, which are decoded together, a list of texts.
 
         options: max_tokens, by default up to the end of the context; stop: a string or several at which the text ends,
-        not included in it; schema: a JSON schema that the text follows, or regex: an expression that the whole text
-        matches; and the fields of `Sampling` (temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, logit_bias, seed, logprobs), whose defaults the folder's generation_config.json may change.
+        not included in it; schema: a JSON schema that the text follows, regex: an expression that the whole text
+        matches, or grammar: one in llguidance's form of Lark; and the fields of `Sampling` (temperature, top_k, top_p,
+        min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs), whose defaults the
+        folder's generation_config.json may change.
 
         Raises InputError for an invalid option, and for a prompt longer than the context.
         """
@@ -283,13 +287,14 @@ class LLM:
         Raises InputError for an invalid option, and for more ids than the context has positions.
         """
         rest: dict[str, Any] = {**options}
-        max_tokens, schema, regex = (rest.pop(name, None) for name in ("max_tokens", "schema", "regex"))
+        max_tokens = rest.pop("max_tokens", None)
+        constraints = {name: rest.pop(name, None) for name in _CONSTRAINTS}
         prompt, sampling = self._checked(ids), self._sampling(rest)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
             raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected an integer, 0 or more")
         space = self.context + 1 - len(prompt)  # the last token drawn needs no position
         self._expect_length(len(prompt))
-        constraint = self._constraint(schema, regex)
+        constraint = self._constraint(constraints)
         return Generation(
             prompt,
             sampling=sampling,
@@ -403,7 +408,7 @@ class LLM:
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
         unknown = set(options) - _SAMPLING_OPTIONS
         if unknown:
-            names = sorted({"max_tokens", "stop", "schema", "regex", *_SAMPLING_OPTIONS})
+            names = sorted({"max_tokens", "stop", *_CONSTRAINTS, *_SAMPLING_OPTIONS})
             raise InputError(f"options: unknown, got {', '.join(sorted(unknown))}, expected some of {', '.join(names)}")
         try:
             return Sampling(**{**self._sampling_defaults, **options})
@@ -415,12 +420,13 @@ class LLM:
     def _sampling_defaults(self) -> dict[str, Any]:
         return sampling_defaults(self._folder)
 
-    def _constraint(self, schema: Mapping[str, Any] | str | None, regex: str | None) -> Constraint | None:
-        if schema is not None and regex is not None:
-            raise InputError("options schema, regex: got both, expected at most one")
-        if schema is not None:
-            return Constraint.of_schema(schema, self.tokenizer, self.model.vocab_size)
-        return None if regex is None else Constraint.of_regex(regex, self.tokenizer, self.model.vocab_size)
+    def _constraint(self, options: Mapping[str, Any]) -> Constraint | None:
+        given = {name: value for name, value in options.items() if value is not None}
+        if len(given) > 1:
+            raise InputError(f"options {', '.join(given)}: got {len(given)}, expected at most one")
+        for name, value in given.items():
+            return _CONSTRAINTS[name](value, self.tokenizer, self.model.vocab_size)
+        return None
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -6,8 +6,11 @@ cannot be interrupted; a process can be ended. It reads {"kind", "text", "second
 """
 
 import json
+import re
 import resource
 import sys
+
+_CONTROL = re.compile(r"<\[\d+\]>")  # a control token of the model's vocabulary, which is not compiled here
 
 
 class _Bytes:
@@ -25,12 +28,16 @@ class _Bytes:
 def _compiled(kind: str, text: str) -> tuple[str, str]:
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
+    checked = ""
     if kind == "regex":
         grammar = LLMatcher.grammar_from_regex(text)
+    elif kind == "grammar":
+        grammar = LLMatcher.grammar_from_lark(text)
+        checked = LLMatcher.grammar_from_lark(_CONTROL.sub("<[256]>", text))
     else:
         # Without this bound a model could write white space forever.
         grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": r"[ \t\r\n]{0,40}"})
-    matcher = LLMatcher(LLTokenizer(TokenizerWrapper(_Bytes())), grammar, log_level=0)
+    matcher = LLMatcher(LLTokenizer(TokenizerWrapper(_Bytes())), checked or grammar, log_level=0)
     if not matcher.is_error():
         matcher.compute_bitmask()
     return grammar, matcher.get_error()

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from ingot.errors import IngotError, InputError, ResourceError, StoppedError
+from ingot.errors import IngotError, ResourceError, StoppedError
 from ingot.llm.engine import Engine, mixed_rows
 from ingot.llm.generation import Generation
 from ingot.llm.sampling import Sampler
@@ -253,16 +253,17 @@ class Service:
         generation, usage = request.generation, request.generation.usage
         if generation.finish_reason is not None:
             return
-        try:
-            generation.sampler.check()
-        except InputError as error:
-            self._fail(request, error)
-            return
         if usage.completion_tokens:
             usage.decode_seconds += seconds
         else:
             usage.prefill_seconds = time.perf_counter() - request.submitted
-        if generation.take():
+        try:
+            generation.sampler.check()
+            is_token = generation.take()
+        except IngotError as error:  # of the logits or of the answer's constraint
+            self._fail(request, error)
+            return
+        if is_token:
             self.counts.completion_tokens += 1
             request.notify(generation, True, None)
 

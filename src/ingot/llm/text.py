@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ingot.errors import InputError, LimitError
 from ingot.llm.tokenizer import Tokenizer
@@ -27,18 +27,27 @@ class TextStream:
     that may be the beginning of a stop string is withheld. The stop string that ends first, and all text after it, is
     never returned.
 
-    stop: at most 16 strings of 1 to 256 bytes. Raises InputError or LimitError for others.
+    stop: at most 16 strings of 1 to 256 bytes. shown: control tokens whose texts belong to the text; by default none
+    does. Raises InputError or LimitError for other strings.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: str | Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: str | Sequence[str] = (), shown: Mapping[int, str] | None = None
+    ) -> None:
         self._tokenizer = tokenizer
+        self._shown = shown or {}
         self._stops = checked_stops(stop)
         self._longest = max(map(len, self._stops), default=0)
         self._ids: list[int] = []
         self._passed = ""  # the part of these ids' text that was already searched for stop strings
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._withheld = ""
-        self.stopped = False
+        self.stop: str | None = None  # the stop string that ended the text
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string ended the text."""
+        return self.stop is not None
 
     def push(self, token: int) -> str:
         """Add a token; return the text that is now certain and was not returned before, "" once `stopped`.
@@ -49,6 +58,10 @@ class TextStream:
         if self.stopped:
             return ""
         token = self._tokenizer.checked_id(token)
+        if token in self._shown:
+            fresh = self._utf8.decode(b"", final=True) + self._rest() + self._shown[token]
+            self._passed = self._tokenizer.decode_known(self._ids)
+            return self._search(fresh)
         if not self._tokenizer.is_text(token):
             return ""
         byte = self._tokenizer.bytes_of.get(token)
@@ -96,10 +109,10 @@ class TextStream:
     def _search(self, fresh: str) -> str:
         """Return the text that is not part of a stop string and cannot become part of one."""
         text, self._withheld = self._withheld + fresh, ""
-        ends = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if ends:
-            self.stopped = True
-            return text[: min(ends)[1]]
+            _, start, self.stop = min(ends)
+            return text[:start]
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stops):
                 self._withheld = text[start:]

@@ -1,4 +1,4 @@
-"""A server of models: OpenAI's protocol over HTTP in front of one `llm.service.Service` for each language model.
+"""A server of models over HTTP, by the protocols of OpenAI, Anthropic and Open Inference.
 
 Rule: this package computes nothing. It reads requests, checks them, and writes what the service draws.
 """

@@ -1,38 +1,99 @@
-"""Answers of a service as asynchronous streams of text."""
+"""Answers of a service as asynchronous streams of parts."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import string
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
-from ingot.errors import IngotError
+from ingot.errors import IngotError, StoppedError
 from ingot.llm.generation import Generation
 from ingot.llm.model import LLM, LogProbs
 from ingot.llm.service import Service
 from ingot.llm.text import TextStream
+from ingot.serve.parts import Part, PartReader
+from ingot.serve.tools import Call
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Text that is certain now, and the tokens drawn since the last piece, with their logprobs if they are wanted."""
+class Served:
+    """A model with its service and the name by which clients know it."""
 
-    text: str
+    name: str
+    llm: LLM
+    service: Service
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, cache and activations."""
+        return self.llm.memory.total
+
+    def close(self) -> None:
+        """End the service with its answers."""
+        self.service.close()
+
+
+@dataclass(eq=False)
+class Answer:
+    """An answer of a request: its generation, and how its text is read.
+
+    reader: splits the text into parts. shown: control tokens that belong to the text. ids: the number of characters of
+    a call's identifier. stopped_by: the stop string that ended the answer.
+    """
+
+    generation: Generation
+    stops: Sequence[str] = ()
+    priority: int = 0
+    reader: PartReader = field(default_factory=PartReader)
+    shown: dict[int, str] = field(default_factory=dict)
+    ids: int = 24
+    reasoning_tokens: int = 0
+    stopped_by: str | None = None
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the answer ended: "stop", "length" or "tool_calls"."""
+        reason = self.generation.finish_reason or "length"
+        return "tool_calls" if reason == "stop" and self.reader.has_calls else reason
+
+    def call_id(self) -> str:
+        """Return a new identifier for a call."""
+        letters = string.ascii_letters + string.digits
+        text = "".join(secrets.choice(letters) for _ in range(self.ids))
+        return text if self.ids < 16 else f"call_{text}"
+
+
+@dataclass(slots=True)
+class Piece:
+    """Parts that are certain now, and the tokens drawn since the last piece, with their logprobs if they are wanted."""
+
+    parts: list[Part]
     tokens: list[int] = field(default_factory=list)
     logprobs: list[LogProbs] = field(default_factory=list)
 
 
-async def pieces(
-    llm: LLM, service: Service, generation: Generation, stops: Sequence[str], priority: int = 0
-) -> AsyncGenerator[Piece, None]:
+@dataclass(slots=True)
+class Whole:
+    """A finished answer. text: None if the answer has calls and no text."""
+
+    text: str | None = None
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+    logprobs: list[LogProbs] = field(default_factory=list)
+
+
+async def pieces(served: Served, answer: Answer) -> AsyncGenerator[Piece, None]:
     """Draw an answer; yield a piece after each token. Closing the generator ends the answer within a step.
 
-    Raises the errors of `Service.submit` and those of the answer.
+    Raises the errors of `Service.submit` and those of the answer, and StoppedError if the service closes.
     """
-    stream = TextStream(llm.tokenizer, stops)
+    generation, reader = answer.generation, answer.reader
+    stream = TextStream(served.llm.tokenizer, answer.stops, answer.shown)
     loop, arrived = asyncio.get_running_loop(), asyncio.Queue[tuple[int, list[LogProbs]] | IngotError | None]()
 
     def notify(generation: Generation, is_token: bool, error: IngotError | None) -> None:
@@ -41,20 +102,55 @@ async def pieces(
         logprobs = [LogProbs(token, sampler.logprob, sampler.top)] if wants_logprobs else []
         loop.call_soon_threadsafe(arrived.put_nowait, (token, logprobs) if is_token else error)
 
-    service.submit(generation, notify, priority)
+    served.service.submit(generation, notify, answer.priority)
     try:
         while (drawn := await arrived.get()) is not None:
             if isinstance(drawn, IngotError):
                 raise drawn
             token, logprobs = drawn
-            yield Piece(stream.push(token), [token], logprobs)
-            if stream.stopped:
+            was_reasoning = reader.is_reasoning
+            parts = reader.push(stream.push(token))
+            answer.reasoning_tokens += was_reasoning or reader.is_reasoning
+            yield Piece(parts, [token], logprobs)
+            answer.stopped_by = stream.stop
+            if stream.stopped or reader.is_over:
                 generation.stop()
-                return
-        if rest := stream.finish():
-            yield Piece(rest)
+                break
+        if generation.finish_reason not in ("stop", "length"):
+            raise StoppedError("service: closed before the end of the answer")
+        parts = reader.push(stream.finish())
+        answer.stopped_by = stream.stop
+        yield Piece([*parts, *reader.finish()])
     finally:
         generation.stop("cancelled")
+
+
+async def whole(served: Served, answer: Answer) -> Whole:
+    """Draw an answer and return it."""
+    found = Whole()
+    text = ""
+    async for piece in pieces(served, answer):
+        found.logprobs += piece.logprobs
+        for part in piece.parts:
+            if part.call is not None:
+                found.calls.append(part.call)
+            elif part.kind == "reasoning":
+                found.reasoning += part.text
+            else:
+                text += part.text
+    found.text = text or (None if found.calls else "")
+    return found
+
+
+async def wholes(served: Served, answers: Sequence[Answer]) -> list[Whole]:
+    """Draw answers together and return them."""
+    found = [Whole()] * len(answers)
+
+    async def draw(index: int) -> None:
+        found[index] = await whole(served, answers[index])
+
+    await together(draw(index) for index in range(len(answers)))
+    return found
 
 
 async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import re
 import time
@@ -23,38 +24,38 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope
 from starlette.types import Send as SendMessage
 
-from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
-from ingot.llm.service import MAX_WAITING, BusyError
+from ingot.errors import IngotError, InputError
+from ingot.llm.service import MAX_WAITING
+from ingot.serve.answers import Served
+from ingot.serve.chat import prompt_of
 from ingot.serve.embeddings import Embedding, embeddings
-from ingot.serve.infer import PREFIX, Inference
+from ingot.serve.errors import failure_of, openai_error
+from ingot.serve.events import Protocol, Send
+from ingot.serve.infer import PREFIX, Inference, inference_error
+from ingot.serve.messages import MESSAGES, CountRequest, count_tokens
 from ingot.serve.metrics import Metrics
-from ingot.serve.models import Kind, Model, Models, Source, UnavailableError, UnknownModelError
-from ingot.serve.openai import CHAT, TEXT, Form, Send, Served, document, prepared, stream
-from ingot.serve.requests import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    EmbeddingRequest,
-    Request,
-    TokenizeRequest,
-)
+from ingot.serve.models import Kind, Model, Models, Source
+from ingot.serve.openai import CHAT, TEXT
+from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
 from ingot.serve.rerank import Reranking, RerankRequest, reranked
+from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
 from ingot.serve.sources import Servable, kept, usual_budget
+from ingot.serve.tools import Json
 
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
 
 MAX_BODY_BYTES = 8 << 20  # of a request
-PING_SECONDS = 10.0  # the longest silence of a stream
 TEXT_KINDS: tuple[Kind, ...] = ("language", "embedding")
 KINDS: tuple[Kind, ...] = ("language", "embedding", "rerank", "plain")
+PROTOCOLS: dict[str, Protocol[Any]] = {
+    "/v1/chat/completions": CHAT, "/v1/completions": TEXT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES,
+}  # fmt: skip
 _HELD = "ingot.held"  # the key of a request's models in its scope
-RETRY_SECONDS = 1  # after which a client tries again when the queue is full
 
 Body = TypeVar("Body")
-_PARAMETER = re.compile(r"(?:option )?([a-z_]+)")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
-_KINDS = (ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest)
+_KINDS = (EmbeddingRequest, RerankRequest, TokenizeRequest)
 _FIELDS = {name for kind in _KINDS for name in kind.__struct_fields__}
 
 
@@ -88,8 +89,10 @@ def application(models: Models, api_key: str | None) -> Starlette:
     """Return the ASGI application of a set of models."""
     server = _Server(models, api_key)
     posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
-        "/v1/chat/completions": server.chat, "/v1/completions": server.complete, "/v1/embeddings": server.embed,
-        "/v1/rerank": server.rerank, "/rerank": server.rerank,
+        **{path: functools.partial(server.generate, protocol) for path, protocol in PROTOCOLS.items()},
+        "/v1/messages/count_tokens": functools.partial(server.count, CountRequest, count_tokens),
+        "/v1/responses/input_tokens": functools.partial(server.count, ResponsesRequest, input_tokens),
+        "/v1/embeddings": server.embed, "/v1/rerank": server.rerank, "/rerank": server.rerank,
         "/tokenize": server.tokenize, "/detokenize": server.detokenize,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
@@ -99,7 +102,7 @@ def application(models: Models, api_key: str | None) -> Starlette:
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
     routes += Inference(models, server.body, server.use).routes()
-    errors: Any = {IngotError: on_error, HTTPException: on_http_error}
+    errors: Any = {IngotError: on_error, HTTPException: on_error}
     return Starlette(
         routes=routes, lifespan=server.lifespan, exception_handlers=errors, middleware=[Middleware(_Holding)]
     )
@@ -120,14 +123,6 @@ class _Server:
         async with self.models.open():
             yield
 
-    async def chat(self, http: HttpRequest) -> Response:
-        """POST /v1/chat/completions."""
-        return await self._generate(http, await self._read(http, ChatRequest), CHAT)
-
-    async def complete(self, http: HttpRequest) -> Response:
-        """POST /v1/completions."""
-        return await self._generate(http, await self._read(http, CompletionRequest), TEXT)
-
     async def embed(self, http: HttpRequest) -> Response:
         """POST /v1/embeddings."""
         body = await self._read(http, EmbeddingRequest)
@@ -147,12 +142,17 @@ class _Server:
             raise InputError("prompt, messages: got both or none, expected one of them")
         llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
         if body.messages is not None:
-            encode, tokenizer = llm.chat_template.encode, llm.tokenizer
-            tokens = await anyio.to_thread.run_sync(encode, tokenizer, body.messages)
+            tokens = await anyio.to_thread.run_sync(prompt_of, llm, body.chat())
         else:
             assert body.prompt is not None
             tokens = await anyio.to_thread.run_sync(llm.encode, body.prompt)
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": llm.context})
+
+    async def count(self, kind: type[Body], counted: Callable[[LLM, Body], Json], http: HttpRequest) -> Response:
+        """POST of a request whose prompt's tokens are counted."""
+        body: Any = await self._read(http, kind)
+        served: Served = await self.use(http, body.model, ["language"])
+        return JSONResponse(await anyio.to_thread.run_sync(counted, served.llm, body))
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """POST /detokenize: the text of ids."""
@@ -194,7 +194,7 @@ class _Server:
 
     def _authorize(self, http: HttpRequest) -> None:
         if self.api_key is not None:
-            given = http.headers.get("authorization", "").removeprefix("Bearer ")
+            given = http.headers.get("x-api-key") or http.headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(given.encode(), self.api_key.encode()):
                 raise HTTPException(401, "authorization: wrong key, expected 'Bearer KEY' with the server's key")
 
@@ -227,16 +227,23 @@ class _Server:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise InputError(f"body: not JSON, {error}") from error
 
-    async def _generate(self, http: HttpRequest, request: Request, form: Form) -> Response:
+    async def generate(self, protocol: Protocol[Any], http: HttpRequest) -> Response:
+        """POST of a request for text."""
+        request = await self._read(http, protocol.body)
         served: Served = await self.use(http, request.model, ["language"])
         if request.stream:
-            answers = await prepared(served, request)
+            answers = await protocol.prepared(served, request)
 
             async def work(send: Send) -> None:
-                await stream(served, request, answers, form, self.measured.watched(served.name, send, answers))
+                watched = self.measured.watched(served.name, send, [answer.generation for answer in answers])
+                await protocol.stream(served, request, answers, watched)
 
-            return StreamingResponse(_events(work), media_type="text/event-stream")
-        return JSONResponse(await _unless_gone(http, document(served, request, form)))
+            return StreamingResponse(protocol.events(work), media_type="text/event-stream")
+
+        async def whole() -> Json:
+            return await protocol.document(served, request, await protocol.prepared(served, request))
+
+        return JSONResponse(await _unless_gone(http, whole()))
 
 
 class _Holding:
@@ -275,69 +282,15 @@ async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> di
     return result
 
 
-async def _events(work: Callable[[Send], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """Yield what the work sends as server-sent events, and a comment after each silence. An error is the last event."""
-    send, receive = anyio.create_memory_object_stream[dict[str, Any]](1)
-
-    async def forward() -> None:
-        async with send:
-            try:
-                await work(send.send)
-            except IngotError as error:
-                await send.send(error_body(error)[1])
-
-    async with anyio.create_task_group() as group, receive:
-        group.start_soon(forward)
-        while True:
-            try:
-                with anyio.fail_after(PING_SECONDS):
-                    chunk = await receive.receive()
-            except TimeoutError:
-                yield b": ping\n\n"
-                continue
-            except anyio.EndOfStream:
-                break
-            yield b"data: " + msgspec.json.encode(chunk) + b"\n\n"
-    yield b"data: [DONE]\n\n"
-
-
-def error_body(error: IngotError) -> tuple[int, dict[str, Any]]:
-    """Return the status of an error and its JSON, in OpenAI's shape."""
-    status, kind = 500, "server_error"
-    if isinstance(error, BusyError):
-        status, kind = 429, "rate_limit_error"
-    elif isinstance(error, UnknownModelError):
-        status, kind = 404, "invalid_request_error"
-    elif isinstance(error, StoppedError | UnavailableError):
-        status, kind = 503, "server_error"
-    elif isinstance(error, InputError | LimitError | KindError | LoadError):
-        status, kind = 400, "invalid_request_error"
-    at = _PARAMETER.match(str(error)) if status == 400 else None
-    code = "context_length_exceeded" if "longer than the context" in str(error) else None
-    code = "model_not_found" if status == 404 else code
-    parameter = at[1] if at and at[1] in _FIELDS else None
-    return status, {"error": {"message": str(error), "type": kind, "param": parameter, "code": code}}
-
-
 async def on_error(http: HttpRequest, error: Exception) -> Response:
-    """Return the response for an error of Ingot."""
-    assert isinstance(error, IngotError)
-    status, body = error_body(error)
-    body = _shaped(http, body)
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else None
-    return JSONResponse(body, status, headers=headers)
-
-
-async def on_http_error(http: HttpRequest, error: Exception) -> Response:
-    """Return the response for an error of HTTP, such as an unknown path."""
-    assert isinstance(error, HTTPException)
-    kind = "authentication_error" if error.status_code == 401 else "invalid_request_error"
-    body = {"error": {"message": error.detail, "type": kind, "param": None, "code": None}}
-    return JSONResponse(_shaped(http, body), error.status_code, headers=error.headers)
-
-
-def _shaped(http: HttpRequest, body: dict[str, Any]) -> dict[str, Any]:
-    """Return an error in the shape of the request's protocol."""
+    """Return the response for an error of Ingot or of HTTP, in the shape of the path's protocol."""
+    assert isinstance(error, IngotError | HTTPException)
     path = http.url.path.removeprefix(http.scope.get("root_path", ""))  # of the application that this one is mounted in
-    is_inference = path == PREFIX or path.startswith(f"{PREFIX}/")
-    return {"error": body["error"]["message"]} if is_inference else body
+    protocol = PROTOCOLS.get(path.removesuffix("/count_tokens").removesuffix("/input_tokens"))
+    failure = failure_of(error, _FIELDS if protocol is None else protocol.fields)
+    if path == PREFIX or path.startswith(f"{PREFIX}/"):
+        shaped = inference_error(failure)
+    else:
+        shaped = openai_error(failure) if protocol is None else protocol.error(failure)
+    headers = {**(getattr(error, "headers", None) or {}), **failure.headers}
+    return JSONResponse(shaped, failure.status, headers)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ingot.errors import InputError
 from ingot.llm.embedder import Embedder
-from ingot.serve.openai import Served
+from ingot.serve.answers import Served
 from ingot.serve.requests import EmbeddingRequest
 from ingot.serve.texts import Text, TextQueue
 

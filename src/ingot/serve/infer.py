@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 import ingot
 from ingot.errors import InputError
+from ingot.serve.errors import Failure
 from ingot.serve.models import Models
 from ingot.serve.plain import VERSION, Plain
 from ingot.serve.tensors import InferRequest, feed_of, response_of, wanted_outputs
@@ -28,6 +29,11 @@ _JSON = ("application/json", "application/octet-stream")
 
 Read = Callable[[HttpRequest, int], Awaitable[bytes]]
 Use = Callable[[HttpRequest, str, list[Any]], Awaitable[Any]]
+
+
+def inference_error(failure: Failure) -> dict[str, str]:
+    """Return an error in the protocol's shape."""
+    return {"error": failure.message}
 
 
 class Inference:

@@ -14,9 +14,10 @@ from prometheus_client.registry import Collector
 
 from ingot.llm.generation import Generation
 from ingot.llm.service import Service
+from ingot.serve.answers import Served
 from ingot.serve.embeddings import Embedding
+from ingot.serve.events import Send
 from ingot.serve.models import Kind, Models, Running
-from ingot.serve.openai import Send, Served
 from ingot.serve.plain import Plain
 from ingot.serve.rerank import Reranking
 

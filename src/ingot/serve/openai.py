@@ -4,151 +4,113 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
-
-from ingot.llm.chat import checked_options
-from ingot.llm.generation import Generation
 from ingot.llm.model import LLM, LogProbs
-from ingot.llm.service import Service
 from ingot.llm.text import checked_stops
-from ingot.serve.answers import Piece, pieces, together
+from ingot.serve.answers import Answer, Piece, Served, Whole, pieces, together, wholes
+from ingot.serve.chat import answers_of
+from ingot.serve.errors import openai_error
+from ingot.serve.events import Protocol, Send
 from ingot.serve.requests import ChatRequest, CompletionRequest, Request
-
-Json = dict[str, Any]
-Send = Callable[[Json], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A model with its service and the name by which clients know it."""
-
-    name: str
-    llm: LLM
-    service: Service
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of weights, cache and activations."""
-        return self.llm.memory.total
-
-    def close(self) -> None:
-        """End the service with its answers."""
-        self.service.close()
+from ingot.serve.tools import Call, Json
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """The words in which a protocol writes answers.
 
-    choice: the fields of a finished answer. delta: the fields of a piece; `first` is the piece that opens a stream.
+    choice: the fields of a finished answer. deltas: the fields of the chunks for a piece. opening: the fields of the
+    chunk that opens a stream, and closing those of the one that ends it.
     """
 
     document: str
     chunk: str
     prefix: str
-    choice: Callable[[LLM, Piece], Json]
-    delta: Callable[[LLM, Piece], Json]
-    first: Json | None
+    choice: Callable[[LLM, Answer, Whole], Json]
+    deltas: Callable[[LLM, Answer, Piece, int], list[Json]]
+    opening: Json | None
+    closing: Json
+
+    async def answer(self, served: Served, request: Request, answers: Sequence[Answer]) -> Json:
+        """Return the document with all answers of a request."""
+        choices = [
+            {"index": index, **self.choice(served.llm, answer, found), "finish_reason": answer.finish_reason}
+            for index, (answer, found) in enumerate(zip(answers, await wholes(served, answers), strict=True))
+        ]
+        return _head(served, self.prefix, self.document) | {"choices": choices, **_figures(answers)}
+
+    async def stream(self, served: Served, request: Request, answers: Sequence[Answer], send: Send) -> None:
+        """Send the chunks of a stream: for each answer those of its pieces, and a last one with the reason alone."""
+        wants_usage = request.stream_options is not None and request.stream_options.include_usage
+        head = _head(served, self.prefix, self.chunk) | ({"usage": None} if wants_usage else {})
+
+        async def draw(index: int) -> None:
+            answer, calls = answers[index], 0
+            if self.opening is not None:
+                await send(head | {"choices": [{"index": index, **self.opening, "finish_reason": None}]})
+            withheld: list[LogProbs] = []
+            async for piece in pieces(served, answer):
+                withheld = piece.logprobs = [*withheld, *piece.logprobs]
+                for delta in self.deltas(served.llm, answer, piece, calls):
+                    await send(head | {"choices": [{"index": index, **delta, "finish_reason": None}]})
+                    withheld = []
+                calls += sum(part.call is not None for part in piece.parts)
+            if withheld:
+                rest = self.closing | {"logprobs": self.logprobs(served.llm, withheld)}
+                await send(head | {"choices": [{"index": index, **rest, "finish_reason": None}]})
+            last = {"index": index, **self.closing, "finish_reason": answer.finish_reason}
+            await send(head | {"choices": [last]})
+
+        await together(draw(index) for index in range(len(answers)))
+        if wants_usage:
+            await send(head | {"choices": [], **_figures(answers)})
+
+    def logprobs(self, llm: LLM, logprobs: list[LogProbs]) -> Json | None:
+        """Return logprobs in the words of the protocol."""
+        return (_chat_logprobs if self.opening is not None else _completion_logprobs)(llm, logprobs)
 
 
-def generations(llm: LLM, request: Request) -> list[Generation]:
+def completions_of(llm: LLM, request: CompletionRequest) -> list[Answer]:
     """Return an answer without tokens for each prompt and choice. Raises the errors of `LLM.generation`."""
     checked_stops(request.stops)
-    if isinstance(request, ChatRequest):
-        variables = checked_options(request.chat_template_kwargs or {})
-        encode = llm.chat_template.encode
-        prompts = [encode(llm.tokenizer, request.messages, tools=request.tools or None, **variables)]
-    else:
-        assert isinstance(request, CompletionRequest)
-        prompts = [llm.encode(prompt) if isinstance(prompt, str) else prompt for prompt in request.prompts]
-    return [llm.generation(ids, **request.options(choice)) for ids in prompts for choice in range(request.choices)]
-
-
-async def prepared(served: Served, request: Request) -> list[Generation]:
-    """Return the answers of a request, without tokens. Raises the errors of `generations`, and BusyError."""
-    answers = await anyio.to_thread.run_sync(generations, served.llm, request)
-    served.service.expect_room(len(answers))
-    return answers
-
-
-async def document(served: Served, request: Request, form: Form) -> Json:
-    """Return the document with all answers of a request."""
-    answers = await prepared(served, request)
-    whole: list[Piece] = [Piece("")] * len(answers)
-
-    async def draw(index: int) -> None:
-        whole[index] = _joined([piece async for piece in _pieces(served, request, answers[index])])
-
-    await together(draw(index) for index in range(len(answers)))
-    choices = [
-        {"index": index, **form.choice(served.llm, piece), "finish_reason": generation.finish_reason}
-        for index, (generation, piece) in enumerate(zip(answers, whole, strict=True))
+    prompts = [llm.encode(prompt) if isinstance(prompt, str) else prompt for prompt in request.prompts]
+    return [
+        Answer(llm.generation(ids, **request.options(choice)), request.stops, request.priority or 0)
+        for ids in prompts
+        for choice in range(request.choices)
     ]
-    return _head(served, form.prefix, form.document) | {"choices": choices, **_figures(answers)}
 
 
-async def stream(served: Served, request: Request, answers: list[Generation], form: Form, send: Send) -> None:
-    """Send the chunks of a stream: for each answer a first one, one for each piece, and a last one with the reason."""
-    head = _head(served, form.prefix, form.chunk)
-
-    async def draw(index: int) -> None:
-        if form.first is not None:
-            await send(head | {"choices": [{"index": index, **form.first, "finish_reason": None}]})
-        withheld = Piece("")
-        async for piece in _pieces(served, request, answers[index]):
-            withheld = _joined([withheld, piece])
-            if withheld.text:
-                choice = {"index": index, **form.delta(served.llm, withheld), "finish_reason": None}
-                await send(head | {"choices": [choice]})
-                withheld = Piece("")
-        last = {"index": index, **form.delta(served.llm, withheld), "finish_reason": answers[index].finish_reason}
-        await send(head | {"choices": [last]})
-
-    await together(draw(index) for index in range(len(answers)))
-    if request.stream_options is not None and request.stream_options.include_usage:
-        await send(head | {"choices": [], **_figures(answers)})
-
-
-def _figures(answers: list[Generation]) -> Json:
+def _figures(answers: Sequence[Answer]) -> Json:
     return {"usage": usage(answers), "timings": timings(answers)}
 
 
-def usage(answers: list[Generation]) -> Json:
+def usage(answers: Sequence[Answer]) -> Json:
     """Return the numbers of tokens of a request's answers; a prompt counts once for all of its choices."""
-    prompts = {tuple(answer.prompt): answer.usage for answer in reversed(answers)}
+    prompts = {tuple(answer.generation.prompt): answer.generation.usage for answer in reversed(answers)}
     prompt = sum(each.prompt_tokens for each in prompts.values())
-    completion = sum(answer.usage.completion_tokens for answer in answers)
+    completion = sum(answer.generation.usage.completion_tokens for answer in answers)
     cached = sum(each.reused_tokens for each in prompts.values())
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": sum(answer.reasoning_tokens for answer in answers)},
     }
 
 
-def timings(answers: list[Generation]) -> Json:
+def timings(answers: Sequence[Answer]) -> Json:
     """Return the time of the first answer in milliseconds: until its first token, and after it."""
-    first = answers[0].usage
+    first = answers[0].generation.usage
     return {
         "prompt_ms": 1000 * first.prefill_seconds,
         "predicted_ms": 1000 * first.decode_seconds,
         "predicted_per_second": first.decode_tokens_per_second,
     }
-
-
-def _pieces(served: Served, request: Request, generation: Generation) -> AsyncGenerator[Piece, None]:
-    return pieces(served.llm, served.service, generation, request.stops, request.priority or 0)
-
-
-def _joined(drawn: list[Piece]) -> Piece:
-    tokens = [token for piece in drawn for token in piece.tokens]
-    logprobs = [each for piece in drawn for each in piece.logprobs]
-    return Piece("".join(piece.text for piece in drawn), tokens, logprobs)
 
 
 def _head(served: Served, prefix: str, kind: str) -> Json:
@@ -163,14 +125,16 @@ def _token(llm: LLM, token: int, logprob: float) -> Json:
     return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
 
 
-def _chat_logprobs(llm: LLM, logprobs: list[LogProbs]) -> Json | None:
-    if not logprobs:
-        return None
-    content = [
+def token_logprobs(llm: LLM, logprobs: list[LogProbs]) -> list[Json]:
+    """Return the logprobs of tokens, each with those of the most probable tokens."""
+    return [
         _token(llm, each.token, each.logprob) | {"top_logprobs": [_token(llm, *pair) for pair in each.top]}
         for each in logprobs
     ]
-    return {"content": content}
+
+
+def _chat_logprobs(llm: LLM, logprobs: list[LogProbs]) -> Json | None:
+    return {"content": token_logprobs(llm, logprobs)} if logprobs else None
 
 
 def _completion_logprobs(llm: LLM, logprobs: list[LogProbs]) -> Json | None:
@@ -183,20 +147,55 @@ def _completion_logprobs(llm: LLM, logprobs: list[LogProbs]) -> Json | None:
     }
 
 
-def _message(llm: LLM, piece: Piece) -> Json:
-    message = {"role": "assistant", "content": piece.text}
-    return {"message": message, "logprobs": _chat_logprobs(llm, piece.logprobs)}
+# -- forms ------------------------------------------------------------------------------------------------------------
 
 
-def _chat_delta(llm: LLM, piece: Piece) -> Json:
-    delta = {"content": piece.text} if piece.text else {}
-    return {"delta": delta, "logprobs": _chat_logprobs(llm, piece.logprobs)}
+def _tool_call(answer: Answer, call: Call) -> Json:
+    function = {"name": call.name, "arguments": call.text}
+    return {"id": answer.call_id(), "type": "function", "function": function}
 
 
-def _text(llm: LLM, piece: Piece) -> Json:
-    return {"text": piece.text, "logprobs": _completion_logprobs(llm, piece.logprobs)}
+def _message(llm: LLM, answer: Answer, found: Whole) -> Json:
+    message: Json = {"role": "assistant", "content": found.text}
+    if found.reasoning:
+        message["reasoning_content"] = found.reasoning
+    if found.calls:
+        message["tool_calls"] = [_tool_call(answer, call) for call in found.calls]
+    return {"message": message, "logprobs": _chat_logprobs(llm, found.logprobs)}
+
+
+def _chat_deltas(llm: LLM, answer: Answer, piece: Piece, calls: int) -> list[Json]:
+    deltas: list[Json] = []
+    for part in piece.parts:
+        if part.call is None:
+            deltas.append({"content" if part.kind == "text" else "reasoning_content": part.text})
+            continue
+        whole = _tool_call(answer, part.call)
+        function = {"arguments": part.call.text}
+        deltas.append({"tool_calls": [{"index": calls, **whole, "function": whole["function"] | {"arguments": ""}}]})
+        deltas.append({"tool_calls": [{"index": calls, "function": function}]})
+        calls += 1
+    logprobs = _chat_logprobs(llm, piece.logprobs)
+    return [{"delta": delta, "logprobs": None if at else logprobs} for at, delta in enumerate(deltas)]
+
+
+def _text(llm: LLM, answer: Answer, found: Whole) -> Json:
+    return {"text": found.text, "logprobs": _completion_logprobs(llm, found.logprobs)}
+
+
+def _text_deltas(llm: LLM, answer: Answer, piece: Piece, calls: int) -> list[Json]:
+    text = "".join(part.text for part in piece.parts)
+    return [{"text": text, "logprobs": _completion_logprobs(llm, piece.logprobs)}] if text else []
 
 
 _OPENING = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
-CHAT = Form("chat.completion", "chat.completion.chunk", "chatcmpl", _message, _chat_delta, _OPENING)
-TEXT = Form("text_completion", "text_completion", "cmpl", _text, _text, None)
+_CHAT = Form(
+    "chat.completion", "chat.completion.chunk", "chatcmpl", _message, _chat_deltas, _OPENING,
+    {"delta": {}, "logprobs": None},
+)  # fmt: skip
+_TEXT = Form("text_completion", "text_completion", "cmpl", _text, _text_deltas, None, {"text": "", "logprobs": None})
+
+CHAT: Protocol[Any] = Protocol(
+    ChatRequest, lambda llm, request: answers_of(llm, request.chat()), _CHAT.answer, _CHAT.stream, openai_error
+)
+TEXT: Protocol[Any] = Protocol(CompletionRequest, completions_of, _TEXT.answer, _TEXT.stream, openai_error)

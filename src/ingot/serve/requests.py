@@ -13,8 +13,11 @@ import msgspec
 
 from ingot.errors import InputError
 from ingot.load.hf.strict_json import shown
+from ingot.serve.chat import Chat, tool_of
+from ingot.serve.tools import Tool
 
 MAX_CHOICES = 16  # answers of a request
+_MODES = ("auto", "required")
 
 
 class StreamOptions(msgspec.Struct):
@@ -46,6 +49,19 @@ class ResponseFormat(msgspec.Struct):
         return None if self.json_schema is None else self.json_schema.schema
 
 
+class StructuredOutputs(msgspec.Struct):
+    """`structured_outputs`: a JSON schema or an expression that the whole answer follows, its reasoning included."""
+
+    json: dict[str, Any] | None = None
+    regex: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `LLM.generation`."""
+        given = {"schema": self.json, "regex": self.regex}
+        return {name: value for name, value in given.items() if value is not None}
+
+
 class Request(msgspec.Struct, kw_only=True):
     """The fields that requests for text share."""
 
@@ -65,6 +81,7 @@ class Request(msgspec.Struct, kw_only=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     priority: int | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @property
     def choices(self) -> int:
@@ -91,6 +108,8 @@ class Request(msgspec.Struct, kw_only=True):
             options["seed"] = self.seed + choice  # answers of one request differ
         if self.logit_bias is not None:
             options["logit_bias"] = {_token(key): bias for key, bias in self.logit_bias.items()}
+        if self.structured_outputs is not None:
+            options |= self.structured_outputs.options
         return options
 
 
@@ -103,10 +122,13 @@ class ChatRequest(Request, kw_only=True):
     top_logprobs: int | None = None
     response_format: ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     def options(self, choice: int) -> dict[str, Any]:
-        """Return the options of `LLM.generation` for one of the answers."""
+        """Return the options of `LLM.generation` for one of the answers, without a schema."""
         options = super().options(choice)
         if self.max_completion_tokens is not None:
             options["max_tokens"] = self.max_completion_tokens
@@ -114,9 +136,24 @@ class ChatRequest(Request, kw_only=True):
             raise InputError(f"top_logprobs: got {self.top_logprobs} without logprobs, expected logprobs to be true")
         if self.logprobs:
             options["logprobs"] = self.top_logprobs or 0
-        if self.response_format is not None and (schema := self.response_format.schema) is not None:
-            options["schema"] = schema
         return options
+
+    def chat(self) -> Chat:
+        """Return the request in the form of all protocols. Raises InputError for bad tools and options."""
+        schema = None if self.response_format is None else self.response_format.schema
+        tools = [_tool(document, f"tools[{index}]") for index, document in enumerate(self.tools or ())]
+        return Chat(
+            self.messages,
+            tools,
+            **tool_choice(self.tool_choice),
+            parallel=self.parallel_tool_calls is not False,
+            schema=schema,
+            options=self.options(0),
+            variables=thinking_variables(self.reasoning_effort) | (self.chat_template_kwargs or {}),
+            choices=self.choices,
+            stops=self.stops,
+            priority=self.priority or 0,
+        )
 
 
 class CompletionRequest(Request, kw_only=True):
@@ -151,11 +188,18 @@ class CompletionRequest(Request, kw_only=True):
 
 
 class TokenizeRequest(msgspec.Struct):
-    """The body of /tokenize: a text, or the messages of a conversation."""
+    """The body of /tokenize: a text, or the messages of a conversation, with tools."""
 
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     model: str | None = None
+
+    def chat(self) -> Chat:
+        """Return the conversation in the form of all protocols. Raises InputError for bad tools."""
+        tools = [_tool(document, f"tools[{index}]") for index, document in enumerate(self.tools or ())]
+        return Chat(self.messages or (), tools, variables=self.chat_template_kwargs or {})
 
 
 class DetokenizeRequest(msgspec.Struct):
@@ -180,3 +224,38 @@ def _token(key: str) -> int:
     if not key.isascii() or not key.isdecimal():
         raise InputError(f"logit_bias: not a token, got {key!r}, expected a number")
     return int(key)
+
+
+def _tool(document: dict[str, Any], where: str) -> Tool:
+    if document.get("type", "function") != "function":
+        raise InputError(f"{where}.type: not supported, got {shown(document['type'])}, expected 'function'")
+    return tool_of(document.get("function"), f"{where}.function")
+
+
+def tool_choice(choice: str | dict[str, Any] | None) -> dict[str, Any]:
+    """Return OpenAI's `tool_choice` as fields of `Chat`. Raises InputError for another one."""
+    if choice is None or choice in ("auto", "none", "required"):
+        return {"choice": choice or "auto"}
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        return {"choice": f"={_name(choice)}"}
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("allowed_tools", choice)
+        if isinstance(allowed, dict) and isinstance(allowed.get("tools"), list) and allowed.get("mode") in _MODES:
+            return {"choice": allowed["mode"], "allowed": frozenset(map(_name, allowed["tools"]))}
+    raise InputError(f"tool_choice: got {shown(choice)}, expected auto, none, required, a function, or allowed_tools")
+
+
+def _name(tool: Any) -> str:
+    """Return the name in {"type": "function", "name"} or {"type": "function", "function": {"name"}}."""
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise InputError(f"tool_choice: got {shown(tool)}, expected a function's name")
+    return name
+
+
+def thinking_variables(effort: str | None) -> dict[str, Any]:
+    """Return the variables of chat templates for an effort of reasoning; "none" means no reasoning."""
+    if effort is None:
+        return {}
+    return {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}

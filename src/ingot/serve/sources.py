@@ -18,10 +18,10 @@ from ingot.load.gguf import is_gguf
 from ingot.load.hf import kind_of, labels_of
 from ingot.load.hf.sentences import MODULES
 from ingot.load.language import read_model
+from ingot.serve.answers import Served
 from ingot.serve.batching import MAX_ROWS, Batcher
 from ingot.serve.embeddings import Embedding
 from ingot.serve.models import Kind, Source
-from ingot.serve.openai import Served
 from ingot.serve.plain import Plain
 from ingot.serve.rerank import Reranking
 from ingot.session.inference import InferenceSession

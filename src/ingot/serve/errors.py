@@ -1,0 +1,58 @@
+"""Errors as clients see them: a status, and JSON in the shape of each protocol."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from ingot.errors import IngotError, InputError, LimitError, LoadError, StoppedError, UnsupportedError
+from ingot.llm.service import BusyError
+from ingot.serve.models import UnavailableError, UnknownModelError
+
+RETRY_SECONDS = 1  # after which a client tries again where the server has no room
+
+_PARAMETER = re.compile(r"(?:option )?([a-z_]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of a request. kind: its type in OpenAI's protocol. parameter: the field that is wrong."""
+
+    status: int
+    kind: str
+    message: str
+    parameter: str | None = None
+    code: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a response."""
+        return {"retry-after": str(RETRY_SECONDS)} if self.status in (429, 503) else {}
+
+
+def failure_of(error: IngotError | HTTPException, fields: set[str]) -> Failure:
+    """Return an error of Ingot or of HTTP. fields: the names of a request's fields."""
+    text = str(error)
+    if isinstance(error, HTTPException):
+        kind = "authentication_error" if error.status_code == 401 else "invalid_request_error"
+        return Failure(error.status_code, kind, error.detail)
+    if isinstance(error, BusyError):
+        return Failure(429, "rate_limit_error", text)
+    if isinstance(error, UnknownModelError):
+        return Failure(404, "invalid_request_error", text, code="model_not_found")
+    if isinstance(error, StoppedError | UnavailableError):
+        return Failure(503, "server_error", text)
+    if not isinstance(error, InputError | LimitError | LoadError | UnsupportedError):
+        return Failure(500, "server_error", text)
+    at = _PARAMETER.match(text)
+    code = "context_length_exceeded" if "longer than the context" in text else None
+    return Failure(400, "invalid_request_error", text, at[1] if at and at[1] in fields else None, code)
+
+
+def openai_error(failure: Failure) -> dict[str, Any]:
+    """Return an error in OpenAI's shape."""
+    fields = {"message": failure.message, "type": failure.kind, "param": failure.parameter, "code": failure.code}
+    return {"error": fields}

@@ -1,0 +1,168 @@
+"""/v1/responses: OpenAI's client and its types, streamed and not; what needs stored responses is refused."""
+
+import httpx
+import openai
+import pydantic
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+
+import chat_templates
+import ingot
+from ingot.serve.chat import prompt_of
+from ingot.serve.responses import ResponsesRequest
+from serving import events, served, with_template, writes
+
+PATH = "/v1/responses"
+TOOLS = [{"type": "function", "name": "now", "description": "The time", "parameters": {"type": "object"}}]
+CALL = '<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call>'
+FULL = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
+EVENT = pydantic.TypeAdapter(ResponseStreamEvent)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return with_template(tmp_path_factory.mktemp("qwen") / "model", chat_templates.QWEN)
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    with served(folder) as address:
+        yield address
+
+
+def plain(response: dict) -> dict:
+    """A response without what differs from answer to answer."""
+    items = [{k: v for k, v in item.items() if k not in ("id", "call_id")} for item in response["output"]]
+    usage = {key: response["usage"][key] for key in ("input_tokens", "output_tokens", "output_tokens_details")}
+    return {"output": items, "status": response["status"], "usage": usage, "why": response["incomplete_details"]}
+
+
+ITEM = ["output_item.added", "content_part.added"]
+TEXT = [*ITEM, "output_text.delta", "output_text.done", "content_part.done", "output_item.done"]
+THOUGHT = [*ITEM, "reasoning_text.delta", "reasoning_text.done", "content_part.done", "output_item.done"]
+CALLED = ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"]
+BOUNDS = ["created", "in_progress"]
+
+
+@pytest.mark.parametrize(
+    "text, options, order, status",
+    [
+        (FULL, {"tools": TOOLS}, [*THOUGHT, *TEXT, *CALLED], "completed"),
+        ("Fine.", {}, TEXT, "completed"),
+        (FULL, {"tools": TOOLS, "max_output_tokens": 7}, THOUGHT, "incomplete"),
+        ("Fine and good.", {"max_output_tokens": 2, "top_logprobs": 1}, TEXT, "incomplete"),
+        ("Fine.", {"max_output_tokens": 0}, TEXT, "incomplete"),
+    ],
+    ids=["full", "text", "thought", "cut", "none"],
+)
+def test_items_and_events(address, text, options, order, status):
+    body = {"input": "Go.", "temperature": 0, **writes(text), **options}
+    got = httpx.post(address + PATH, json=body, timeout=120)
+    assert got.status_code == 200, got.text
+    whole = got.json()
+    Response.model_validate(whole, strict=False)
+    named = events(address, PATH, body)
+    assert named.pop() == ("", "[DONE]")
+    assert [name for name, _ in named] == [data["type"] for _, data in named]
+    assert [data["sequence_number"] for _, data in named] == list(range(len(named)))
+    for _, data in named:
+        EVENT.validate_python(data)
+    kinds = [name.removeprefix("response.") for name, _ in named]
+    once = [kind for at, kind in enumerate(kinds) if not at or kind != kinds[at - 1]]
+    assert once == [*BOUNDS, *order, status]
+    assert plain(named[-1][1]["response"]) == plain(whole) and whole["status"] == status
+    deltas = [data["delta"] for name, data in named if name == "response.output_text.delta"]
+    messages = [item["content"][0]["text"] for item in whole["output"] if item["type"] == "message"]
+    assert "".join(deltas) == "".join(messages)
+    assert [data["item"] for name, data in named if name.endswith("item.done")] == named[-1][1]["response"]["output"]
+    if "top_logprobs" in options:
+        assert len(whole["output"][0]["content"][0]["logprobs"]) == 2
+
+
+def test_openais_client(address):
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
+    with client.responses.stream(model="tiny-lm", input="Go.", tools=TOOLS, extra_body=writes(FULL)) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_response()
+    assert {"response.output_text.delta", "response.function_call_arguments.done"} <= kinds
+    assert (
+        final.output_text == "I look." and final.output[-1].name == "now" and final.output[0].content[0].text == "Hm."
+    )
+    again = client.responses.create(
+        model="tiny-lm",
+        input=[{"role": "user", "content": "Go."}, *(item.model_dump(exclude_none=True) for item in final.output),
+               {"type": "function_call_output", "call_id": final.output[-1].call_id, "output": "12:00"}],
+        tools=TOOLS, extra_body=writes("Noon."),
+    )  # fmt: skip
+    assert again.output_text == "Noon." and again.usage.input_tokens_details.cached_tokens >= 0
+
+    class Answer(pydantic.BaseModel):
+        a: bool
+
+    parsed = client.responses.parse(
+        model="tiny-lm", input="Go.", text_format=Answer, extra_body={"reasoning": {"effort": "none"}}
+    )
+    assert isinstance(parsed.output_parsed, Answer)
+
+
+def test_items_are_the_turns_of_a_template(folder, address):
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+        {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+        {"type": "function_call", "call_id": "c", "name": "now", "arguments": '{"a": 1}'},
+        {"type": "function_call", "call_id": "d", "name": "now", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "12:00"},
+        {"type": "function_call_output", "call_id": "d", "output": [{"type": "input_text", "text": "13:00"}]},
+    ]
+    request = ResponsesRequest(input=items, instructions="Be brief.", tools=TOOLS)
+    function = {"name": "now", "arguments": '{"a": 1}'}
+    calls = [{"id": "c", "type": "function", "function": function},
+             {"id": "d", "type": "function", "function": {"name": "now", "arguments": "{}"}}]  # fmt: skip
+    assert request.messages() == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "a\nb"},
+        {"role": "assistant", "reasoning_content": "Hm.", "content": "I look.", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": "12:00"},
+        {"role": "tool", "tool_call_id": "d", "content": "13:00"},
+    ]
+    body = {"input": items, "instructions": "Be brief.", "tools": TOOLS}
+    got = httpx.post(f"{address}{PATH}/input_tokens", json=body).json()
+    tokens = prompt_of(ingot.LLM(folder, sequences=1), request.chat())
+    assert got == {"object": "response.input_tokens", "input_tokens": len(tokens)}
+
+
+BAD = [
+    ({"store": True}, "store"),
+    ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ({"background": True}, "background"),
+    ({"conversation": "c"}, "conversation"),
+    ({"input": 3}, "input"),
+    ({"input": []}, None),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
+    ({"input": [{"role": "king", "content": "a"}]}, None),
+    ({"input": [{"type": "function_call", "name": "a", "arguments": "{"}]}, None),
+    ({"tools": [{"type": "web_search"}]}, "tools"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
+    ({"text": {"format": {"type": "json_schema"}}}, "text"),
+    ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "x"}}}}, None),
+    ({"temperature": 1e9}, "temperature"),
+    ({"max_output_tokens": -1}, "max_tokens"),
+]
+
+
+@pytest.mark.parametrize("body, parameter", BAD, ids=[f"{row[0]!s:.60}" for row in BAD])
+@pytest.mark.parametrize("stream", [False, True])
+def test_bad_requests(address, body, parameter, stream):
+    got = httpx.post(address + PATH, json={"input": "Go.", "stream": stream} | body, timeout=120)
+    assert got.status_code == 400, got.text
+    assert got.json()["error"]["param"] == parameter and got.json()["error"]["message"]
+
+
+def test_a_stream_that_fails_says_so(address):
+    body = {"input": "Go.", "structured_outputs": {"regex": "(a{1,1000}){1,1000}b{1,1000}c"}}
+    (name, data), end = events(address, PATH, body)[-2:]
+    EVENT.validate_python(data)
+    assert name == "response.failed" and "too complex" in data["response"]["error"]["message"] and end[1] == "[DONE]"
+    assert data["response"]["output"][0]["content"][0]["text"].startswith("aaa")
