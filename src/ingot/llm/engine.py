@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Tokens
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +23,10 @@ from ingot.run.modes import Bound, BoundModes
 from ingot.support.locks import OwnedLock
 
 PREFILL_ROWS = 512
+PAUSE_SECONDS = 0.005  # until a free sequence is looked for again
 SCORE_ROWS = 64  # rows of a scoring run, each with logits over the whole vocabulary
+
+Result = TypeVar("Result")
 
 
 def modes_of(sequences: int) -> tuple[str, ...]:
@@ -89,6 +94,17 @@ class Engine:
     def lock(self) -> threading.RLock:  # type: ignore[valid-type]
         """The lock, for `with`. Raises InputError if this thread holds it, as in a signal handler during a step."""
         return self.steps.once()
+
+    def with_room(self, work: Callable[[], Result]) -> Result:
+        """Wait until one more sequence can be active, and return what the work returns under the lock.
+
+        If no other thread has an active sequence, the work is done at once: `Sequences.start` then raises InputError.
+        """
+        while True:
+            with self.lock:
+                if self.sequences.has_room or not self.sequences.is_shared:
+                    return work()
+            time.sleep(PAUSE_SECONDS)
 
     @property
     def modes(self) -> BoundModes:

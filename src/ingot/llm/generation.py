@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ingot.llm.constraint import Constraint
 from ingot.llm.engine import Engine
-from ingot.llm.sampling import Sampler, Sampling
+from ingot.llm.sampling import LogProbs, Sampler, Sampling
 from ingot.llm.sequences import Run, Sequence
 from ingot.support.columns import counted
 
@@ -44,7 +44,8 @@ class Usage:
 class Generation:
     """One answer. finish_reason: None while it is active, then "stop", "length" or the reason given to `stop`.
 
-    prompt: at least one token, at most the context. ends: tokens that end the answer and are not part of it.
+    prompt: at least one token, at most the context. ends: tokens that end the answer and are not part of it. token,
+    logprobs: of the token drawn last; logprobs is None unless that option is set.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Generation:
         self.run: Run | None = None
         self.sequence: Sequence | None = None
         self.token = -1
+        self.logprobs: LogProbs | None = None
 
     def __repr__(self) -> str:
         drawn, state = self.usage.completion_tokens, self.finish_reason or "going on"
@@ -80,7 +82,7 @@ class Generation:
 
     def take(self) -> bool:
         """Add the token just drawn. Return False if it ends the answer and is not part of it."""
-        self.token = self.sampler.token
+        self.token, self.logprobs = self.sampler.token, self.sampler.logprobs
         if self.token in self.ends:
             self.finish_reason = "stop"
             return False
@@ -107,7 +109,7 @@ class Scheduler:
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
         """Yield a generation each time it has a new `token`, until all have finished; they start in the given order.
 
-        Raises InputError if other callers use every slot of the cache.
+        Waits while other threads use every slot of the cache. Raises InputError if other iterators of this thread do.
         """
         waiting = [generation for generation in generations if generation.max_tokens > 0]
         run = self._run(deque(waiting))
@@ -132,15 +134,21 @@ class Scheduler:
     def _admit(self, waiting: deque[Generation], active: list[Generation]) -> list[Generation]:
         """Release finished generations and start waiting ones in the free slots, before another caller can use them."""
         sequences = self.engine.sequences
-        joined = []
-        with self.engine.lock:
+
+        def admit() -> list[Generation]:
+            joined = []
             self._release([generation for generation in active if generation.finish_reason is not None])
             active[:] = [generation for generation in active if generation.finish_reason is None]
             while waiting and (sequences.has_room or not active):
                 waiting[0].sequence = sequences.start(waiting[0].prompt, waiting[0].run)
                 active.append(waiting[0])
                 joined.append(waiting.popleft())
-        return joined
+            return joined
+
+        if active:
+            with self.engine.lock:
+                return admit()
+        return self.engine.with_room(admit)
 
     def _begin(self, generation: Generation) -> bool:
         """Compute the prompt and draw the first token. Return False if the token is not part of the answer."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
+from contextlib import aclosing
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Unpack, overload
@@ -16,14 +19,16 @@ from ingot.errors import InputError, LoadError, bounded
 from ingot.ir.graph import TensorType
 from ingot.llm.chat import ChatTemplate, checked_options
 from ingot.llm.constraint import Constraint
+from ingot.llm.drawing import Drawn, drawn_by, drawn_together
 from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Generation, Scheduler, Usage
 from ingot.llm.keywords import ChatKeywords, DrawKeywords, Message, TextKeywords, TokenKeywords
 from ingot.llm.memory import Memory, allocated
 from ingot.llm.options import Options
-from ingot.llm.sampling import Sampling, sampling_defaults
+from ingot.llm.sampling import LogProbs, Sampling, sampling_defaults
 from ingot.llm.saved_state import read_state, write_state
+from ingot.llm.service import Service
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import Tokenizer, end_ids
 from ingot.load.hf.contents import fingerprint
@@ -31,26 +36,9 @@ from ingot.load.hf.strict_json import shown
 from ingot.load.language import read_model
 from ingot.session.reports import Explanation
 from ingot.support.columns import counted, table
+from ingot.support.locks import OwnedLock
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
-
-
-@dataclass(frozen=True, slots=True)
-class LogProbs:
-    """The natural logarithms of the probabilities of a token and of the most probable tokens, before sampling options.
-
-    top: (token, logprob) of as many tokens as `logprobs` requests, most probable first.
-    """
-
-    token: int
-    logprob: float
-    top: list[tuple[int, float]]
-
-    def __repr__(self) -> str:
-        return f"<LogProbs of token {self.token}: {self.logprob:.4g}, and the {len(self.top)} most probable>"
-
-    def __str__(self) -> str:
-        return table(repr(self), [(str(token), f"{logprob:.4g}") for token, logprob in self.top])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +76,11 @@ class LLM:
     built-in template of the model type.
 
     Raises FileNotFoundError for a missing folder; LoadError, UnsupportedError or LimitError for a model that cannot be
-    loaded; InputError for an invalid option; ResourceError when out of memory. Several threads may use one object;
-    their steps are serialized. A sequence is active until its answer's last token is drawn, and for an unfinished
-    stream until the stream is closed; starting more sequences than `sequences` is an InputError.
+    loaded; InputError for an invalid option; ResourceError when out of memory.
+
+    Any number of threads and asynchronous tasks may use one object: their answers are drawn together, and wait for a
+    free sequence. A sequence is active until its answer's last token is drawn, and for an unfinished stream until the
+    stream is closed. InputError if a thread's own unfinished streams hold all sequences.
     """
 
     def __init__(
@@ -120,6 +110,8 @@ class LLM:
             self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None
             self._engine = Engine(self.model, self.options.target, sequences) if self._encoder is None else None
         self.usage = Usage()
+        self._service: Service | None = None
+        self._starting = OwnedLock("service of a language model")
 
     def __repr__(self) -> str:
         sequences = f"{counted(self.options.sequences, 'sequence')} of {counted(self.context, 'position')}"
@@ -144,6 +136,18 @@ class LLM:
         if self._engine is None:
             raise InputError("model: cannot generate, got an encoder, expected a decoder")
         return self._engine
+
+    @property
+    def service(self) -> Service:
+        """The service that draws the answers of several threads and of tasks together, started on first use.
+
+        Raises InputError for an encoder.
+        """
+        with self._starting.once():
+            if self._service is None or not self._service.is_open:
+                self._service = Service(self.engine, max_waiting=None)
+                weakref.finalize(self, self._service.close)
+            return self._service
 
     @property
     def context(self) -> int:
@@ -217,12 +221,12 @@ class LLM:
         Raises InputError for messages that are invalid or that the template refuses; LoadError for an invalid template,
         LimitError for a template that takes too long; and the errors of `generate`.
         """
-        prompt, rest = self._encode_chat(messages, options)
-        return self._completions([prompt], rest)[0].text
+        return self._completions(*self._chat_prompts(messages, options))[0].text
 
     def stream_chat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> Iterator[str]:
         """Answer a conversation as `chat`; yield pieces as `stream`."""
-        return self._stream(*self._encode_chat(messages, options))
+        (prompt,), rest = self._chat_prompts(messages, options)
+        return self._stream(prompt, rest)
 
     def embed(self, text: str | list[str] | tuple[str, ...], pooling: str = "mean") -> np.ndarray:
         """Return embeddings: the final hidden states of each text, pooled by "mean" or "last", normalized to length 1.
@@ -241,6 +245,33 @@ class LLM:
             rows.append(pooled / max(float(np.linalg.norm(pooled)), 1e-12))
         return rows[0] if isinstance(text, str) else np.stack(rows)
 
+    # -- asynchronous -------------------------------------------------------------------------------------------
+
+    async def agenerate(self, prompt: str, **options: Unpack[TextKeywords]) -> str:
+        """Return the text that continues a prompt, as `generate`. Cancelling the task ends the answer within a step."""
+        return await _joined(self.astream(prompt, **options))
+
+    async def astream(self, prompt: str, **options: Unpack[TextKeywords]) -> AsyncGenerator[str, None]:
+        """Generate as `generate`; yield pieces as `stream`. The errors of `generate` are raised with the first piece.
+
+        Cancelling the task, or closing the generator, ends the answer within a step.
+        """
+        async with aclosing(self._astream(lambda: ([self.encode(prompt)], options))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def achat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> str:
+        """Return the answer to a conversation, as `chat`. Cancelling the task ends the answer within a step."""
+        return await _joined(self.astream_chat(messages, **options))
+
+    async def astream_chat(
+        self, messages: Tokens[Message], **options: Unpack[ChatKeywords]
+    ) -> AsyncGenerator[str, None]:
+        """Answer a conversation as `chat`; yield pieces as `astream`."""
+        async with aclosing(self._astream(lambda: self._chat_prompts(messages, options))) as pieces:
+            async for piece in pieces:
+                yield piece
+
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
@@ -251,6 +282,20 @@ class LLM:
         if not isinstance(text, str):
             raise InputError(f"prompt: wrong type, got {type(text).__name__}, expected a text")
         return self._checked([*self.tokenizer.prefix, *self.tokenizer.encode(text)])
+
+    def encode_chat(
+        self,
+        messages: Tokens[Message],
+        *,
+        tools: Tokens[Mapping[str, Any]] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Return the ids of a conversation with the beginning of an answer, as `chat` computes them.
+
+        tools, template_options: as for `chat`. Raises the errors of `chat` for messages, tools and template_options.
+        """
+        variables = checked_options({} if template_options is None else template_options)
+        return self._checked(self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables))
 
     def generate_tokens(
         self,
@@ -291,13 +336,11 @@ class LLM:
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
         """Draw answers together: yield a generation each time it has a new `token`, until all have finished.
 
-        At most `sequences` answers are decoded at once; the others start in order as slots become free.
+        At most `sequences` answers are decoded at once; the others start in order as slots become free. The steps run
+        in this thread, when the iterator is asked for the next token; steps of other threads alternate with them.
 
-        Raises InputError if answers of other callers use every slot.
+        Raises InputError if unfinished streams of this thread use every slot.
         """
-        generations = list(generations)
-        if generations:
-            self.usage = generations[-1].usage  # set also if no token is drawn
         for generation in Scheduler(self.engine).run(generations):
             self.usage = generation.usage
             yield generation
@@ -324,11 +367,10 @@ class LLM:
         """Read a sequence written by `save_sequence`, for prompts that continue it. Return its tokens.
 
         Raises LoadError for a damaged file and a file of another model, precision or cache_dtype; InputError for a
-        sequence longer than the context, and if every slot of the cache is in use.
+        sequence longer than the context, and if unfinished streams of this thread use every slot of the cache.
         """
         tokens, cached = read_state(path, self._fingerprint, self.model.vocab_size, self._cached_types)
-        with self.engine.lock:
-            self.engine.restore(tokens, cached)
+        self.engine.with_room(lambda: self.engine.restore(tokens, cached))
         return tokens
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -339,16 +381,19 @@ class LLM:
         tokens: dict[Generation, list[int]] = {generation: [] for generation in generations}
         logprobs: dict[Generation, list[LogProbs]] = {generation: [] for generation in generations}
         by_generation = dict(zip(generations, streams, strict=True))
-        for generation in self.run(generations):
-            texts[generation].append(self._push(generation, by_generation[generation]))
-            tokens[generation].append(generation.token)
-            if generation.sampler.sampling.logprobs is not None:
-                sampler = generation.sampler
-                logprobs[generation].append(LogProbs(generation.token, sampler.logprob, sampler.top))
+        for drawn in self._draw(generations):
+            generation, stream = drawn.generation, by_generation[drawn.generation]
+            if stream.stopped:
+                continue
+            texts[generation].append(_push(stream, drawn))
+            tokens[generation].append(drawn.token)
+            if drawn.logprobs is not None:
+                logprobs[generation].append(drawn.logprobs)
         completions = []
         for generation, text_stream in by_generation.items():
             text = "".join([*texts[generation], text_stream.finish()])
-            reason = generation.finish_reason or "length"
+            reason = "stop" if text_stream.stopped else generation.finish_reason or "length"
+            generation.usage.completion_tokens = len(tokens[generation])  # a service may have drawn more by then
             completions.append(Completion(text, tokens[generation], reason, generation.usage, logprobs[generation]))
         return completions
 
@@ -357,23 +402,39 @@ class LLM:
         return self._pieces(generation, stream)
 
     def _pieces(self, generation: Generation, stream: TextStream) -> Iterator[str]:
-        for _ in self.run([generation]):
-            piece = self._push(generation, stream)
-            if piece:
+        for drawn in self._draw([generation]):
+            if piece := _push(stream, drawn):
                 yield piece
-        rest = stream.finish()
-        if rest:
+        if rest := stream.finish():
             yield rest
 
     def _tokens(self, generation: Generation) -> Iterator[int]:
-        for _ in self.run([generation]):
-            yield generation.token
+        for drawn in self._draw([generation]):
+            yield drawn.token
 
-    def _push(self, generation: Generation, stream: TextStream) -> str:
-        piece = stream.push(generation.token)
-        if stream.stopped:
-            generation.stop()
-        return piece
+    def _draw(self, generations: list[Generation]) -> Generator[Drawn, None, None]:
+        """Yield the tokens of answers: drawn in this thread if no other thread has an active sequence."""
+        if generations:
+            self.usage = generations[-1].usage  # set also if no token is drawn
+        # No name refers to an iterator: an interrupt's traceback would keep it open.
+        if self.engine.sequences.is_shared:
+            for drawn in drawn_together(self.service, generations):
+                self.usage = drawn.generation.usage
+                yield drawn
+        else:
+            for generation in self.run(generations):
+                yield Drawn.last_of(generation)
+
+    async def _astream(self, prompts: Callable[[], tuple[list[list[int]], TextKeywords]]) -> AsyncGenerator[str, None]:
+        """Draw the answer to a prompt by the service. The prompt is tokenized in another thread."""
+        (generation,), (stream,) = await asyncio.to_thread(lambda: self._prepare(*prompts()))
+        async with aclosing(drawn_by(self.service, generation)) as drawing:
+            async for drawn in drawing:
+                self.usage = generation.usage
+                if piece := _push(stream, drawn):
+                    yield piece
+        if rest := stream.finish():
+            yield rest
 
     def _prepare(self, prompts: list[list[int]], options: TextKeywords) -> tuple[list[Generation], list[TextStream]]:
         """Return a generation and a text stream for each prompt; raises InputError for invalid options."""
@@ -433,15 +494,14 @@ class LLM:
 
     def _each(self, tokens: list[int], mode: str) -> np.ndarray:
         self._expect_length(len(tokens))
-        with self.engine.lock:
-            return self.engine.each(self.engine.sequences.start(()), tokens, mode)  # this sequence is not cached
+        engine = self.engine
+        return engine.with_room(lambda: engine.each(engine.sequences.start(()), tokens, mode))  # it is not cached
 
-    def _encode_chat(self, messages: Tokens[Message], options: ChatKeywords) -> tuple[list[int], TextKeywords]:
-        """Return the tokens of a conversation, and the options that are not for its template."""
+    def _chat_prompts(self, messages: Tokens[Message], options: ChatKeywords) -> tuple[list[list[int]], TextKeywords]:
+        """Return the tokens of a conversation as the only prompt, and the options that are not for its template."""
         rest: Any = {**options}
-        tools, variables = rest.pop("tools", None), checked_options(rest.pop("template_options", {}))
-        tokens = self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
-        return self._checked(tokens), rest
+        own = {name: rest.pop(name) for name in ("tools", "template_options") if name in rest}
+        return [self.encode_chat(messages, **own)], rest
 
     def _checked(self, ids: Tokens[int]) -> list[int]:
         """Return the ids as ints. Raises InputError for an empty list and for an id outside the model's vocabulary."""
@@ -455,6 +515,19 @@ class LLM:
         if bad is not None:
             raise InputError(f"prompt: token out of range, got {bad}, expected 0..{self.model.vocab_size - 1}")
         return tokens
+
+
+def _push(stream: TextStream, drawn: Drawn) -> str:
+    """Return the text that is certain with a token; end the answer at a stop string."""
+    piece = stream.push(drawn.token)
+    if stream.stopped:
+        drawn.generation.stop()
+    return piece
+
+
+async def _joined(pieces: AsyncGenerator[str, None]) -> str:
+    async with aclosing(pieces):
+        return "".join([piece async for piece in pieces])
 
 
 def _texts(text: object, name: str) -> list[str]:

@@ -15,6 +15,7 @@ from ingot.load.hf import Folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.run.sampler import NativeSampler
 from ingot.support import abi
+from ingot.support.columns import table
 
 MAX_BIASES = 1024  # tokens with a bias
 MAX_LOGPROBS = 20  # the capacity of ingot_sampler
@@ -96,6 +97,24 @@ def _check_biases(biases: Any) -> None:
             raise InputError(f"logit_bias: not a token, got {token!r}, expected an integer")
         if not _is_number(bias, Real) or not -100 <= bias <= 100:
             raise InputError(f"logit_bias: token {token}: not allowed, got {bias!r}, expected a number, -100 to 100")
+
+
+@dataclass(frozen=True, slots=True)
+class LogProbs:
+    """The natural logarithms of the probabilities of a token and of the most probable tokens, before sampling options.
+
+    top: (token, logprob) of as many tokens as `logprobs` requests, most probable first.
+    """
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+    def __repr__(self) -> str:
+        return f"<LogProbs of token {self.token}: {self.logprob:.4g}, and the {len(self.top)} most probable>"
+
+    def __str__(self) -> str:
+        return table(repr(self), [(str(token), f"{logprob:.4g}") for token, logprob in self.top])
 
 
 def sampling_defaults(folder: Folder) -> dict[str, Any]:
@@ -206,6 +225,11 @@ class Sampler:
         """The most probable tokens before sampling options, with their logprobs, most probable first."""
         tokens, logprobs = self._struct.top_tokens, self._struct.top_logprobs
         return [(tokens[i], logprobs[i]) for i in range(self._struct.top_count) if tokens[i] >= 0]
+
+    @property
+    def logprobs(self) -> LogProbs | None:
+        """The logprobs of the token drawn by the last call; None unless the option `logprobs` is set."""
+        return None if self.sampling.logprobs is None else LogProbs(self.token, self.logprob, self.top)
 
     def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the last distribution at a temperature above 0: tokens int64[n], probabilities float64[n]."""

@@ -7,6 +7,8 @@ the blocks that no sequence owns are free, and are computed each time.
 from __future__ import annotations
 
 import inspect
+import os
+import threading
 import weakref
 from collections.abc import Generator
 from collections.abc import Sequence as Tokens
@@ -26,13 +28,14 @@ class Sequence:
     """Tokens whose keys and values are cached: position p is slot p % CACHE_BLOCK of block `blocks[p // CACHE_BLOCK]`.
 
     blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. run: the generator that draws its
-    tokens.
+    tokens. thread: the identifier of the thread that started it.
     """
 
     blocks: np.ndarray
     tokens: list[int] = field(default_factory=list)
     block_count: int = 0
     run: Run | None = None
+    thread: int = 0
 
     @property
     def is_active(self) -> bool:
@@ -53,11 +56,18 @@ class Sequences:
         self.count = count
         self.blocks_per_sequence = blocks_per_sequence
         self._owners: list[Sequence] = []  # active and cached sequences, least recently used first
+        _all.add(self)
 
     @property
     def has_room(self) -> bool:
         """Whether one more sequence can be active."""
         return sum(sequence.is_active for sequence in self._owners) < self.count
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a sequence of another thread is active."""
+        own = threading.get_ident()
+        return any(sequence.is_active and sequence.thread != own for sequence in tuple(self._owners))
 
     @property
     def latest(self) -> Sequence | None:
@@ -92,7 +102,7 @@ class Sequences:
             sequence = self._shared_prefix(tokens)
         self.truncate(sequence, min(_shared(sequence.tokens, tokens), max(len(tokens) - 1, 0)))
         if run is not None:
-            sequence.run = run
+            sequence.run, sequence.thread = run, threading.get_ident()
             self._owners.append(sequence)
         return sequence
 
@@ -107,6 +117,12 @@ class Sequences:
         # Sequences whose blocks are all shared cost no block, so that their number needs a limit of its own.
         if len(self._owners) > self.count * self.blocks_per_sequence:
             self._owners.remove(next(each for each in self._owners if not each.is_active))
+
+    def end_other_threads(self) -> None:
+        """End the sequences of other threads, which a forked child does not have."""
+        for sequence in self._owners:
+            if sequence.thread != threading.get_ident():
+                sequence.run = None
 
     def forget_all(self) -> None:
         """Free the blocks of all finished sequences."""
@@ -154,6 +170,17 @@ class Sequences:
             sequence.blocks[: sequence.block_count] = other.blocks[: sequence.block_count]
             sequence.tokens += other.tokens[:length]
         return sequence
+
+
+_all: weakref.WeakSet[Sequences] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for sequences in _all:
+        sequences.end_other_threads()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _is_worth(shared: int, cached: int, wanted: int) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from ingot.errors import IngotError, InputError, ResourceError, StoppedError
-from ingot.llm.engine import Engine, mixed_rows
+from ingot.llm.engine import PAUSE_SECONDS, Engine, mixed_rows
 from ingot.llm.generation import Generation
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence
@@ -23,7 +23,6 @@ from ingot.llm.sequences import Sequence
 MAX_WAITING = 256  # answers that wait for a sequence
 STEP_SECONDS = 0.05  # the time of a step that decodes answers and computes a chunk of a prompt
 LEAST_CHUNK = 16  # tokens of a prompt that a step computes at least
-_PAUSE_SECONDS = 0.005  # until free sequences are looked for again
 _FORGETTING = 0.2  # the weight of the newest measurement of the time per token
 
 Notify = Callable[[Generation, bool, "IngotError | None"], None]
@@ -88,11 +87,11 @@ class _Part:
 class Service:
     """Draws the tokens of many answers on one engine, in a thread of its own.
 
-    max_waiting: the most answers that wait for one of the engine's sequences. In f32 an answer has the same bits as if
-    it were drawn alone. Use it as a context manager, or call `close`.
+    max_waiting: the most answers that wait for one of the engine's sequences, None for any number. In f32 an answer has
+    the same bits as if it were drawn alone. Use it as a context manager, or call `close`.
     """
 
-    def __init__(self, engine: Engine, max_waiting: int = MAX_WAITING):
+    def __init__(self, engine: Engine, max_waiting: int | None = MAX_WAITING):
         engine.prepare(["mixed"])
         self.engine = engine
         self.max_waiting = max_waiting
@@ -114,6 +113,11 @@ class Service:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts answers: it is not closed, and its thread lives, which a forked child does not have."""
+        return not self._closing and self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
@@ -144,19 +148,22 @@ class Service:
     def expect_room(self, count: int = 1) -> None:
         """Raise BusyError unless so many answers more can be queued."""
         waiting = len(self._waiting)
-        if waiting + count > self.max_waiting:
+        if self.max_waiting is not None and waiting + count > self.max_waiting:
             raise BusyError(
                 f"service: busy, got {count} more and {waiting} waiting, expected at most {self.max_waiting}"
             )
 
     def close(self) -> None:
         """End the service and its answers, with the finish reason "closed"."""
+        if not self._thread.is_alive():  # a forked child has no such thread, and another may have held the lock
+            return
         with self._changed:
             self._closing = True
             for request in [*self._active, *(request for *_, request in self._waiting)]:
                 request.generation.stop("closed")
             self._changed.notify()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # the garbage collector may call from any thread
+            self._thread.join()
 
     # -- in the thread of the service ---------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class Service:
                 self._step()
                 yield
             elif self._waiting:
-                time.sleep(_PAUSE_SECONDS)  # other callers of the model use every sequence
+                time.sleep(PAUSE_SECONDS)  # other callers of the model use every sequence
 
     def _admit(self) -> None:
         """Start waiting answers in free sequences; end those that were stopped while they waited."""

@@ -11,7 +11,8 @@ import anyio
 
 from ingot.errors import IngotError
 from ingot.llm.generation import Generation
-from ingot.llm.model import LLM, LogProbs
+from ingot.llm.model import LLM
+from ingot.llm.sampling import LogProbs
 from ingot.llm.service import Service
 from ingot.llm.text import TextStream
 
@@ -36,10 +37,8 @@ async def pieces(
     loop, arrived = asyncio.get_running_loop(), asyncio.Queue[tuple[int, list[LogProbs]] | IngotError | None]()
 
     def notify(generation: Generation, is_token: bool, error: IngotError | None) -> None:
-        sampler, token = generation.sampler, generation.token
-        wants_logprobs = is_token and sampler.sampling.logprobs is not None
-        logprobs = [LogProbs(token, sampler.logprob, sampler.top)] if wants_logprobs else []
-        loop.call_soon_threadsafe(arrived.put_nowait, (token, logprobs) if is_token else error)
+        logprobs = [generation.logprobs] if is_token and generation.logprobs is not None else []
+        loop.call_soon_threadsafe(arrived.put_nowait, (generation.token, logprobs) if is_token else error)
 
     service.submit(generation, notify, priority)
     try:

@@ -117,8 +117,7 @@ class _Server:
         if (body.prompt is None) == (body.messages is None):
             raise InputError("prompt, messages: got both or none, expected one of them")
         if body.messages is not None:
-            encode, tokenizer = self.llm.chat_template.encode, self.llm.tokenizer
-            tokens = await anyio.to_thread.run_sync(encode, tokenizer, body.messages)
+            tokens = await anyio.to_thread.run_sync(self.llm.encode_chat, body.messages)
         else:
             assert body.prompt is not None
             tokens = await anyio.to_thread.run_sync(self.llm.encode, body.prompt)

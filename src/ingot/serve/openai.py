@@ -10,9 +10,9 @@ from typing import Any
 
 import anyio
 
-from ingot.llm.chat import checked_options
 from ingot.llm.generation import Generation
-from ingot.llm.model import LLM, LogProbs
+from ingot.llm.model import LLM
+from ingot.llm.sampling import LogProbs
 from ingot.llm.service import Service
 from ingot.llm.text import checked_stops
 from ingot.serve.answers import Piece, pieces, together
@@ -51,9 +51,8 @@ def generations(llm: LLM, request: Request) -> list[Generation]:
     """Return an answer without tokens for each prompt and choice. Raises the errors of `LLM.generation`."""
     checked_stops(request.stops)
     if isinstance(request, ChatRequest):
-        variables = checked_options(request.chat_template_kwargs or {})
-        encode = llm.chat_template.encode
-        prompts = [encode(llm.tokenizer, request.messages, tools=request.tools or None, **variables)]
+        options = request.chat_template_kwargs
+        prompts = [llm.encode_chat(request.messages, tools=request.tools or None, template_options=options)]
     else:
         assert isinstance(request, CompletionRequest)
         prompts = [llm.encode(prompt) if isinstance(prompt, str) else prompt for prompt in request.prompts]
