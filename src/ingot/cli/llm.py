@@ -34,8 +34,10 @@ class ModelFolder:
     options: ModelKeywords
     checks_weights: bool = False
 
-    def open(self, sequences: int = 1) -> LLM:
+    def open(self, sequences: int = 1, *, lookup: bool = False, draft: str | None = None) -> LLM:
         """Open the model for up to `sequences` sequences. With checks_weights, first print non-finite weights.
+
+        lookup, draft: as for `LLM`.
 
         Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
         """
@@ -49,7 +51,7 @@ class ModelFolder:
             for tensor in found:
                 click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):
-            return LLM(self.path, sequences=sequences, **self.options)
+            return LLM(self.path, sequences=sequences, lookup=lookup, draft=draft, **self.options)
 
 
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:
@@ -120,6 +122,13 @@ def with_generation(command: Callable[..., None]) -> Callable[..., None]:
         command(replace(folder, checks_weights=check_weights), generation=generation, **options)
 
     return received
+
+
+def with_drafts(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with the options of speculative decoding, `lookup` and `draft` of `ModelFolder.open`."""
+    lookup = click.option("--lookup", is_flag=True, help="Predict tokens from the text so far; the answer is the same.")
+    draft = click.option("--draft", metavar="MODEL", help="Predict tokens by a small model; the answer is the same.")
+    return lookup(draft(command))
 
 
 def read_schema(path: Path) -> Any:
@@ -196,9 +205,10 @@ def summary(usage: Usage) -> str:
     computed, drawn = usage.prompt_tokens - usage.reused_tokens, usage.completion_tokens
     reused = f" ({usage.reused_tokens} more were cached)" if usage.reused_tokens else ""
     speed = f" at {usage.decode_tokens_per_second:,.0f} tok/s" if drawn > 1 else ""
+    drafts = f", {usage.accepted_tokens} of {usage.drafted_tokens} predicted" if usage.drafted_tokens else ""
     return (
         f"prefill {computed} token{'s' * (computed != 1)}{reused} at {usage.prefill_tokens_per_second:,.0f} tok/s, "
-        f"decode {drawn} token{'s' * (drawn != 1)}{speed}"
+        f"decode {drawn} token{'s' * (drawn != 1)}{speed}{drafts}"
     )
 
 

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from ingot.cli.llm import ModelFolder, with_folder
+from ingot.cli.llm import ModelFolder, with_drafts, with_folder
 from ingot.cli.terminal import print_text
 from ingot.errors import ResourceError
 from ingot.load.hub import shown_name
@@ -24,8 +24,17 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option("--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Answers drawn together.")
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
 @click.option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
+@with_drafts
 def serve(
-    folder: ModelFolder, host: str, port: int, name: str | None, sequences: int, queue: int, api_key: str | None
+    folder: ModelFolder,
+    host: str,
+    port: int,
+    name: str | None,
+    sequences: int,
+    queue: int,
+    api_key: str | None,
+    lookup: bool,
+    draft: str | None,
 ) -> None:
     """Serve a language model by OpenAI's protocol.
 
@@ -42,7 +51,7 @@ def serve(
     if host not in LOCAL and api_key is None:
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
     model = shown_name(folder.path) if name is None else name
-    served = app(folder.open(sequences), model, api_key=api_key, max_waiting=queue)
+    served = app(folder.open(sequences, lookup=lookup, draft=draft), model, api_key=api_key, max_waiting=queue)
     config = uvicorn.Config(served, log_level="warning", timeout_keep_alive=30)
     with listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
         print_text(f"serving {model}: http://{host}:{listener.getsockname()[1]}/v1")

@@ -6,26 +6,10 @@ import asyncio
 import contextlib
 import queue
 from collections.abc import AsyncGenerator, Generator, Iterable
-from dataclasses import dataclass
 
 from ingot.errors import IngotError
-from ingot.llm.generation import Generation
-from ingot.llm.sampling import LogProbs
+from ingot.llm.generation import Drawn, Generation
 from ingot.llm.service import Service
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A token of an answer. logprobs: None unless that option is set."""
-
-    generation: Generation
-    token: int
-    logprobs: LogProbs | None
-
-    @staticmethod
-    def last_of(generation: Generation) -> Drawn:
-        """Return the token that an answer drew last."""
-        return Drawn(generation, generation.token, generation.logprobs)
 
 
 def drawn_together(service: Service, generations: Iterable[Generation]) -> Generator[Drawn, None, None]:
@@ -36,7 +20,7 @@ def drawn_together(service: Service, generations: Iterable[Generation]) -> Gener
     arrived: queue.SimpleQueue[Drawn | IngotError | None] = queue.SimpleQueue()
 
     def notify(generation: Generation, is_token: bool, error: IngotError | None) -> None:
-        arrived.put(Drawn.last_of(generation) if is_token else error)
+        arrived.put(Drawn(generation, generation.token, generation.logprobs) if is_token else error)
 
     begun: list[Generation] = []
     try:
@@ -65,8 +49,9 @@ async def drawn_by(service: Service, generation: Generation) -> AsyncGenerator[D
     loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Drawn | IngotError | None]()
 
     def notify(generation: Generation, is_token: bool, error: IngotError | None) -> None:
+        drawn = Drawn(generation, generation.token, generation.logprobs) if is_token else error
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for the answer
-            loop.call_soon_threadsafe(arrived.put_nowait, Drawn.last_of(generation) if is_token else error)
+            loop.call_soon_threadsafe(arrived.put_nowait, drawn)
 
     try:
         service.submit(generation, notify)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 
+from ingot.errors import IngotError
 from ingot.llm.constraint import Constraint
 from ingot.llm.engine import Engine
 from ingot.llm.sampling import LogProbs, Sampler, Sampling
@@ -20,6 +21,7 @@ from ingot.support.columns import counted
 class Usage:
     """Token counts and times of an answer, in seconds. reused_tokens: tokens of the prompt found in a cached sequence.
 
+    drafted_tokens, accepted_tokens: tokens that speculative decoding predicted, and those of them that were drawn.
     is_cut: whether max_tokens ended the answer before it followed its schema or expression.
     """
 
@@ -28,6 +30,8 @@ class Usage:
     completion_tokens: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     is_cut: bool = False
 
     @property
@@ -44,8 +48,9 @@ class Usage:
 class Generation:
     """One answer. finish_reason: None while it is active, then "stop", "length" or the reason given to `stop`.
 
-    prompt: at least one token, at most the context. ends: tokens that end the answer and are not part of it. token,
-    logprobs: of the token drawn last; logprobs is None unless that option is set.
+    prompt: at least one token, at most the context. tokens: the prompt and the tokens drawn so far. ends: tokens that
+    end the answer and are not part of it. token, logprobs: of the token drawn last; logprobs is None unless that option
+    is set.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Generation:
         constraint: Constraint | None = None,
     ):
         self.prompt = list(prompt)
+        self.tokens = list(prompt)
         self.sampler = Sampler(sampling, vocab_size, None if constraint is None else constraint.mask)
         self.sampler.accept(self.prompt)
         self.constraint = constraint
@@ -86,6 +92,7 @@ class Generation:
         if self.token in self.ends:
             self.finish_reason = "stop"
             return False
+        self.tokens.append(self.token)
         self.usage.completion_tokens += 1
         if self.constraint is not None:
             self.constraint.accept(self.token)
@@ -97,14 +104,65 @@ class Generation:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A token of an answer, with its logprobs if that option is set; or the error that ended the answer."""
+
+    generation: Generation
+    token: int
+    logprobs: LogProbs | None = None
+    error: IngotError | None = None
+
+
+Answer = tuple[Generation, Sequence]
+Decode = Callable[[Engine, Tokens[Answer]], list[list[Drawn]]]
+
+
+def taken(generation: Generation) -> Drawn | None:
+    """Add the token that the sampler drew. Return None if it is not part of the answer, or if the answer has ended."""
+    if generation.finish_reason is not None:
+        return None
+    try:
+        generation.sampler.check()
+        if not generation.take():
+            return None
+    except IngotError as error:
+        generation.stop("error")
+        return Drawn(generation, -1, error=error)
+    return Drawn(generation, generation.token, generation.logprobs)
+
+
+def decode_plainly(engine: Engine, answers: Tokens[Answer]) -> list[list[Drawn]]:
+    """Draw one token of each answer. An answer that ended has none. The caller holds the engine's lock."""
+    engine.decode([(sequence, generation.tokens[-1], generation.sampler) for generation, sequence in answers])
+    tokens = [taken(generation) for generation, _ in answers]
+    return [[] if token is None else [token] for token in tokens]
+
+
+def one_by_one(tokens: list[Drawn]) -> Iterator[Drawn]:
+    """Yield tokens that an answer drew in one step, each with the answer as it was then; end when it is stopped."""
+    if len(tokens) < 2:
+        yield from tokens
+        return
+    generation = tokens[0].generation
+    reason, generation.finish_reason = generation.finish_reason, None
+    for drawn in tokens:
+        generation.token, generation.logprobs = drawn.token, drawn.logprobs
+        if drawn is tokens[-1]:
+            generation.finish_reason = reason
+        yield drawn
+        if generation.finish_reason is not None:
+            return
+
+
 class Scheduler:
     """Runs generations on an engine: prompts one after another, then one token at a time for all active ones together.
 
     Several threads, and several iterators of one thread, may generate at once: their steps alternate.
     """
 
-    def __init__(self, engine: Engine):
-        self.engine = engine
+    def __init__(self, engine: Engine, decode: Decode = decode_plainly):
+        self.engine, self._decode = engine, decode
 
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
         """Yield a generation each time it has a new `token`, until all have finished; they start in the given order.
@@ -125,8 +183,11 @@ class Scheduler:
                     if self._begin(generation):
                         yield generation
                 unfinished = [generation for generation in active if generation.finish_reason is None]
-                if unfinished:
-                    yield from self._advance(unfinished)
+                for tokens in self._advance(unfinished) if unfinished else ():
+                    for drawn in one_by_one(tokens):
+                        if drawn.error is not None:
+                            raise drawn.error
+                        yield drawn.generation
         finally:
             with self.engine.steps.lock:  # the garbage collector may close the generator during another step
                 self._release(active)
@@ -160,17 +221,15 @@ class Scheduler:
         generation.usage.prefill_seconds = time.perf_counter() - begin
         return generation.take()
 
-    def _advance(self, active: list[Generation]) -> list[Generation]:
-        """Decode one token for each generation; return those with a new token."""
+    def _advance(self, active: list[Generation]) -> list[list[Drawn]]:
+        """Decode for each generation; return the new tokens of each."""
         begin = time.perf_counter()
         with self.engine.lock:
-            self.engine.decode([(g.sequence, g.token, g.sampler) for g in active if g.sequence is not None])
-            for generation in active:
-                generation.sampler.check()
+            drawn = self._decode(self.engine, [(g, g.sequence) for g in active if g.sequence is not None])
         seconds = time.perf_counter() - begin
         for generation in active:
             generation.usage.decode_seconds += seconds
-        return [generation for generation in active if generation.take()]
+        return drawn
 
     def _release(self, generations: Iterable[Generation]) -> None:
         """Release the slots of generations. The caller holds the lock."""

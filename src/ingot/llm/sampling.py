@@ -177,6 +177,21 @@ class Sampler:
         self._struct, self.nbytes = self.native.struct, self.native.nbytes
         self._struct.top_tokens = [-1] * MAX_LOGPROBS
 
+    def unadjusted(self, vocab_size: int) -> Sampler:
+        """Return a sampler with the same random numbers for other logits, without biases, penalties and a mask."""
+        own, seed = self.sampling, int(self._struct.seed)
+        plain = Sampling(own.temperature, own.top_k, own.top_p, own.min_p, seed=seed)
+        return Sampler(plain, vocab_size)
+
+    @property
+    def draws(self) -> int:
+        """The number of tokens drawn so far, which chooses the next random number."""
+        return int(self._struct.draws)
+
+    @draws.setter
+    def draws(self, count: int) -> None:
+        self._struct.draws = count
+
     def accept(self, ids: Iterable[int]) -> None:
         """Count the prompt's tokens for the repetition penalty. Tokens that are drawn are counted by `sample`."""
         if not self._arrays["seen"].size:

@@ -91,6 +91,7 @@ class Sequences:
         """
         if not self.has_room:
             raise InputError(f"sequences: all are in use, expected at most {self.count} at once")
+        tokens = list(tokens)
         self._owners = [sequence for sequence in self._owners if sequence.tokens or sequence.is_active]
         cached = [sequence for sequence in self._owners if not sequence.is_active]
         shared = [_shared(sequence.tokens, tokens) for sequence in cached]
@@ -128,6 +129,10 @@ class Sequences:
         """Free the blocks of all finished sequences."""
         self._owners = [sequence for sequence in self._owners if sequence.is_active]
 
+    def forget_active(self) -> None:
+        """Free the blocks of all active sequences, for the owner of all of them."""
+        self._owners = [sequence for sequence in self._owners if not sequence.is_active]
+
     def reserve(self, sequence: Sequence, length: int) -> None:
         """Assign blocks to a sequence for the positions below `length`."""
         wanted = -(-length // CACHE_BLOCK)
@@ -159,7 +164,7 @@ class Sequences:
         others = (other for other in self._owners if other is not sequence)
         return any(index < other.block_count and other.blocks[index] == sequence.blocks[index] for other in others)
 
-    def _shared_prefix(self, tokens: Tokens[int]) -> Sequence:
+    def _shared_prefix(self, tokens: list[int]) -> Sequence:
         """Return a new sequence with the full blocks of the longest prefix of the tokens that any sequence has."""
         sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
         lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
@@ -193,11 +198,12 @@ def _is_worth(shared: int, cached: int, wanted: int) -> bool:
     return shared >= min(cached, wanted) // 2
 
 
-def _shared(a: Tokens[int], b: Tokens[int]) -> int:
+def _shared(a: list[int], b: list[int]) -> int:
     """Return the length of the common prefix of two sequences."""
-    count = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        count += 1
-    return count
+    low, high = 0, min(len(a), len(b))
+    if a[:1] != b[:1] or a[:high] == b[:high]:
+        return high if a[:1] == b[:1] else 0
+    while high - low > 1:  # a[:low] is common, a[:high] is not; lists are compared in C
+        middle = (low + high) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle)
+    return low

@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from ingot.errors import IngotError, InputError, ResourceError, StoppedError
+from ingot.errors import IngotError, ResourceError, StoppedError
 from ingot.llm.engine import PAUSE_SECONDS, Engine, mixed_rows
-from ingot.llm.generation import Generation
+from ingot.llm.generation import Decode, Drawn, Generation, decode_plainly, one_by_one, taken
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence
 
@@ -39,6 +39,8 @@ class Counts:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     completion_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     finished: int = 0
     cancelled: int = 0
     failed: int = 0
@@ -61,9 +63,9 @@ class _Request:
 
     @property
     def rest(self) -> list[int]:
-        """The tokens of the prompt that are not computed yet."""
+        """The tokens whose keys and values are not computed yet; only the last one while the answer is drawn."""
         assert self.sequence is not None
-        return self.generation.prompt[len(self.sequence.tokens) :]
+        return self.generation.tokens[len(self.sequence.tokens) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,10 @@ class Service:
     the same bits as if it were drawn alone. Use it as a context manager, or call `close`.
     """
 
-    def __init__(self, engine: Engine, max_waiting: int | None = MAX_WAITING):
+    def __init__(self, engine: Engine, max_waiting: int | None = MAX_WAITING, decode: Decode = decode_plainly):
         engine.prepare(["mixed"])
         self.engine = engine
+        self._decode = decode
         self.max_waiting = max_waiting
         self.counts = Counts()
         self._waiting: list[tuple[int, int, _Request]] = []  # a heap: (priority, number of arrival, request)
@@ -215,23 +218,23 @@ class Service:
         begin = time.perf_counter()
         try:
             with self.engine.lock:
-                self._compute(parts)
+                drawn = self._compute(parts)
         except IngotError as error:
             for part in parts:
                 self._fail(part.request, error)
             return
         seconds = time.perf_counter() - begin
         self._measure(sum(len(part.tokens) for part in parts), seconds)
-        for part in parts:
-            if part.draws:
-                self._take(part.request, seconds)
+        for request, tokens in drawn:
+            self._report(request, tokens, seconds)
 
     def _parts(self) -> list[_Part]:
         """Return the tokens of a step: the last one of each answer, and the next ones of prompts."""
-        parts = [_Part(request, [request.generation.token], True) for request in self._active if not request.rest]
+        rests = [(request, request.rest) for request in self._active]
+        parts = [_Part(request, rest, True) for request, rest in rests if len(rest) == 1]
         room = self._chunk(len(parts))
-        for request in self._active:
-            if room and (rest := request.rest):
+        for request, rest in rests:
+            if room and len(rest) > 1:
                 parts.append(_Part(request, rest[:room], len(rest) <= room))
                 room -= len(parts[-1].tokens)
         return parts
@@ -249,29 +252,30 @@ class Service:
             new, old = seconds / tokens, self._seconds_per_token
             self._seconds_per_token = new if not old else old + _FORGETTING * (new - old)
 
-    def _compute(self, parts: list[_Part]) -> None:
+    def _compute(self, parts: list[_Part]) -> list[tuple[_Request, list[Drawn]]]:
+        """Run a step; return the tokens that answers drew. The caller holds the engine's lock."""
+        drawing = [part.request for part in parts if part.draws]
         if all(part.draws and len(part.tokens) == 1 for part in parts):
-            self.engine.decode([(part.sequence, part.tokens[0], part.request.generation.sampler) for part in parts])
+            steps = self._decode(self.engine, [(part.request.generation, part.sequence) for part in parts])
         else:
             self.engine.mixed([(part.sequence, part.tokens, part.sampler) for part in parts])
+            tokens = [taken(request.generation) for request in drawing]
+            steps = [[] if token is None else [token] for token in tokens]
+        return list(zip(drawing, steps, strict=True))
 
-    def _take(self, request: _Request, seconds: float) -> None:
-        """Report the token that an answer drew in a step of so many seconds."""
-        generation, usage = request.generation, request.generation.usage
-        if generation.finish_reason is not None:
-            return
-        try:
-            generation.sampler.check()
-        except InputError as error:
-            self._fail(request, error)
-            return
-        if usage.completion_tokens:
+    def _report(self, request: _Request, tokens: list[Drawn], seconds: float) -> None:
+        """Report the tokens that an answer drew in a step of so many seconds."""
+        usage = request.generation.usage
+        if usage.completion_tokens > len(tokens):
             usage.decode_seconds += seconds
         else:
             usage.prefill_seconds = time.perf_counter() - request.submitted
-        if generation.take():
-            self.counts.completion_tokens += 1
-            request.notify(generation, True, None)
+        for drawn in one_by_one(tokens):
+            if drawn.error is not None:
+                self._fail(request, drawn.error)
+            else:
+                self.counts.completion_tokens += 1
+                request.notify(request.generation, True, None)
 
     def _fail(self, request: _Request, error: IngotError) -> None:
         request.generation.stop("error")
@@ -291,6 +295,8 @@ class Service:
                 self.engine.sequences.finish(request.sequence)
             counts.prompt_tokens += generation.usage.prompt_tokens
             counts.reused_tokens += generation.usage.reused_tokens
+            counts.drafted_tokens += generation.usage.drafted_tokens
+            counts.accepted_tokens += generation.usage.accepted_tokens
         if error is not None:
             counts.failed += 1
         elif generation.finish_reason in ("stop", "length"):

@@ -84,7 +84,7 @@ class _Server:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Start the service with the application, and end it with its answers."""
-        service = await anyio.to_thread.run_sync(Service, self.engine, self.max_waiting)
+        service = await anyio.to_thread.run_sync(Service, self.engine, self.max_waiting, self.llm.decode)
         self.served = Served(self.name, self.llm, service, int(time.time()))
         self.measured = Metrics(self.registry, service)
         try:

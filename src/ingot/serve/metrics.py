@@ -66,6 +66,8 @@ class _Counts(Collector):
             "ingot_prompt_tokens": ("Tokens of prompts", counts.prompt_tokens),
             "ingot_cached_tokens": ("Tokens of prompts found in the cache", counts.reused_tokens),
             "ingot_completion_tokens": ("Tokens drawn", counts.completion_tokens),
+            "ingot_drafted_tokens": ("Tokens that speculative decoding predicted", counts.drafted_tokens),
+            "ingot_accepted_tokens": ("Predicted tokens that were drawn", counts.accepted_tokens),
             "ingot_answers_finished": ("Answers that ended by themselves", counts.finished),
             "ingot_answers_cancelled": ("Answers that their clients ended", counts.cancelled),
             "ingot_answers_failed": ("Answers that ended with an error", counts.failed),
