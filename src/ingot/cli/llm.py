@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -23,7 +23,7 @@ from ingot.support.machine import byte_number
 
 if TYPE_CHECKING:
     from ingot.llm import LLM, Usage
-    from ingot.llm.keywords import ModelKeywords, TextKeywords
+    from ingot.llm.keywords import ModelKeywords, StepKeywords, TextKeywords
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class ModelFolder:
     options: ModelKeywords
     checks_weights: bool = False
 
-    def open(self, sequences: int = 1, *, lookup: bool = False, draft: str | None = None) -> LLM:
+    def open(self, sequences: int = 1, **options: Unpack[StepKeywords]) -> LLM:
         """Open the model for up to `sequences` sequences. With checks_weights, first print non-finite weights.
 
-        lookup, draft: as for `LLM`.
+        options: as for `LLM`.
 
         Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
         """
@@ -51,7 +51,7 @@ class ModelFolder:
             for tensor in found:
                 click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):
-            return LLM(self.path, sequences=sequences, lookup=lookup, draft=draft, **self.options)
+            return LLM(self.path, sequences=sequences, **options, **self.options)
 
 
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:

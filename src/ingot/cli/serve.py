@@ -22,6 +22,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: any free one.")
 @click.option("--name", help="Name of the model for clients.  [default: FOLDER]")
 @click.option("--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Answers drawn together.")
+@click.option("--cache", type=click.IntRange(1), metavar="N", help="Positions of the cache.  [default: enough for all]")
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
 @click.option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
 @with_drafts
@@ -31,6 +32,7 @@ def serve(
     port: int,
     name: str | None,
     sequences: int,
+    cache: int | None,
     queue: int,
     api_key: str | None,
     lookup: bool,
@@ -51,7 +53,8 @@ def serve(
     if host not in LOCAL and api_key is None:
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
     model = shown_name(folder.path) if name is None else name
-    served = app(folder.open(sequences, lookup=lookup, draft=draft), model, api_key=api_key, max_waiting=queue)
+    llm = folder.open(sequences, lookup=lookup, draft=draft, cache_positions=cache)
+    served = app(llm, model, api_key=api_key, max_waiting=queue)
     config = uvicorn.Config(served, log_level="warning", timeout_keep_alive=30)
     with listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
         print_text(f"serving {model}: http://{host}:{listener.getsockname()[1]}/v1")

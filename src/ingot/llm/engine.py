@@ -14,7 +14,7 @@ from ingot.compile import Compiler, Mode
 from ingot.ir.dim import AtMost
 from ingot.ir.graph import Graph, TensorType
 from ingot.llm.sampling import Sampler
-from ingot.llm.sequences import Sequence, Sequences
+from ingot.llm.sequences import CacheFullError, Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
 from ingot.lower import Target
@@ -87,7 +87,7 @@ class Engine:
         self.target = target
         # A fork waits for the steps of other threads: a child could not continue from an unfinished step.
         self.steps = OwnedLock("language model", is_awaited=True)
-        self.sequences = Sequences(sequences, model.blocks_per_sequence)
+        self.sequences = Sequences(sequences, model.blocks_per_sequence, model.cache_blocks)
         if target.device == "webgpu":
             choose_on_device(model.graph)
         self._compiler = Compiler(model.graph, target)
@@ -101,14 +101,20 @@ class Engine:
         return self.steps.once()
 
     def with_room(self, work: Callable[[], Result]) -> Result:
-        """Wait until one more sequence can be active, and return what the work returns under the lock.
+        """Wait until one more sequence can be active, and return the result of the work, which runs under the lock.
 
-        If no other thread has an active sequence, the work is done at once: `Sequences.start` then raises InputError.
+        The work may run again if it raises CacheFullError while other threads use the cache. If no other thread has an
+        active sequence, the work is done at once: `Sequences.start` then raises InputError.
         """
         while True:
             with self.lock:
-                if self.sequences.has_room or not self.sequences.is_shared:
-                    return work()
+                is_shared = self.sequences.is_shared
+                try:
+                    if self.sequences.has_room or not is_shared:
+                        return work()
+                except CacheFullError:
+                    if not is_shared:
+                        raise
             time.sleep(PAUSE_SECONDS)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import deque
@@ -50,7 +51,7 @@ class Generation:
 
     prompt: at least one token, at most the context. tokens: the prompt and the tokens drawn so far. ends: tokens that
     end the answer and are not part of it. token, logprobs: of the token drawn last; logprobs is None unless that option
-    is set.
+    is set. timeout: seconds until the answer ends with the finish reason "timeout", from now on.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Generation:
         max_tokens: int,
         ends: Iterable[int] = (),
         constraint: Constraint | None = None,
+        timeout: float | None = None,
     ):
         self.prompt = list(prompt)
         self.tokens = list(prompt)
@@ -70,6 +72,7 @@ class Generation:
         self.constraint = constraint
         self.ends = frozenset(ends)
         self.max_tokens = max_tokens
+        self.deadline = math.inf if timeout is None else time.perf_counter() + timeout
         self.usage = Usage(prompt_tokens=len(self.prompt))
         self.finish_reason: str | None = None
         self.run: Run | None = None
@@ -85,6 +88,15 @@ class Generation:
     def stop(self, reason: str = "stop") -> None:
         """End the answer from outside, for example when its text contains a stop string. Any thread may call it."""
         self.finish_reason = self.finish_reason or reason
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has ended; an answer after its deadline ends here."""
+        if self.max_tokens == 0:
+            self.stop("length")
+        elif self.deadline < time.perf_counter():
+            self.stop("timeout")
+        return self.finish_reason is not None
 
     def take(self) -> bool:
         """Add the token just drawn. Return False if it ends the answer and is not part of it."""
@@ -182,7 +194,7 @@ class Scheduler:
                 for generation in self._admit(waiting, active):
                     if self._begin(generation):
                         yield generation
-                unfinished = [generation for generation in active if generation.finish_reason is None]
+                unfinished = [generation for generation in active if not generation.is_over]
                 for tokens in self._advance(unfinished) if unfinished else ():
                     for drawn in one_by_one(tokens):
                         if drawn.error is not None:

@@ -44,7 +44,8 @@ _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer. tokens: as drawn, including those of a stop string. finish_reason: "stop" or "length".
+    """An answer. tokens: as drawn, including those of a stop string. finish_reason: "stop", "length"
+    or "timeout".
 
     logprobs: one entry per token if the option `logprobs` is set, else empty.
     """
@@ -74,8 +75,10 @@ class LLM:
     once, in one call or several; finished ones stay cached for prompts that continue them. executor: "native", or
     "webgpu" for the device that INGOT_WGPU_ADAPTER names; WebGPU accepts precisions that quantize only weights, f32 by
     default. template: the file of a template of the architecture; by default `ingot.yaml` in the folder, else the
-    built-in template of the model type. lookup: predict tokens from the text so far. draft: predict tokens by a small
-    model with the same tokens, a folder or file. Both save time where they predict well, and change no token in f32.
+    built-in template of the model type.
+    cache_positions: the positions of the cache for all sequences together, at least those of one context; by default a
+    context for each. lookup: predict tokens from the text so far. draft: predict tokens by a small model with the same
+    tokens, a folder or file. Both save time where they predict well, and change no token in f32.
 
     Raises FileNotFoundError for a missing folder; LoadError, UnsupportedError or LimitError for a model that cannot be
     loaded; InputError for an invalid option; ResourceError when out of memory.
@@ -96,6 +99,7 @@ class LLM:
         sequences: int = 4,
         executor: str = "native",
         template: str | os.PathLike[str] | None = None,
+        cache_positions: int | None = None,
         lookup: bool = False,
         draft: str | os.PathLike[str] | None = None,
     ):
@@ -109,6 +113,7 @@ class LLM:
                 cache_dtype=cache_dtype,
                 sequences=sequences,
                 executor=executor,
+                cache_positions=cache_positions,
             )
             self.model = self.options.load(self._folder)
             self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None
@@ -202,8 +207,9 @@ class LLM:
 
         options: max_tokens, by default up to the end of the context; stop: a string or several at which the text ends,
         not included in it; schema: a JSON schema that the text follows, or regex: an expression that the whole text
-        matches; and the fields of `Sampling` (temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, logit_bias, seed, logprobs), whose defaults the folder's generation_config.json may change.
+        matches; timeout: the seconds after which the text ends unfinished; and the fields of `Sampling` (temperature,
+        top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs), whose
+        defaults the folder's generation_config.json may change.
 
         Raises InputError for an invalid option, and for a prompt longer than the context.
         """
@@ -323,10 +329,12 @@ class LLM:
         Raises InputError for an invalid option, and for more ids than the context has positions.
         """
         rest: dict[str, Any] = {**options}
-        max_tokens, schema, regex = (rest.pop(name, None) for name in ("max_tokens", "schema", "regex"))
+        max_tokens, schema, regex, timeout = (rest.pop(n, None) for n in ("max_tokens", "schema", "regex", "timeout"))
         prompt, sampling = self._checked(ids), self._sampling(rest)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
             raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected an integer, 0 or more")
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            raise InputError(f"option timeout: out of range, got {timeout!r}, expected seconds above 0")
         space = self.context + 1 - len(prompt)  # the last token drawn needs no position
         self._expect_length(len(prompt))
         constraint = self._constraint(schema, regex)
@@ -337,6 +345,7 @@ class LLM:
             max_tokens=space if max_tokens is None else min(max_tokens, space),
             ends=self._ends,
             constraint=constraint,
+            timeout=timeout,
         )
 
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
@@ -345,7 +354,8 @@ class LLM:
         At most `sequences` answers are decoded at once; the others start in order as slots become free. The steps run
         in this thread, when the iterator is asked for the next token; steps of other threads alternate with them.
 
-        Raises InputError if unfinished streams of this thread use every slot.
+        Raises InputError if unfinished streams of this thread use every slot, and ResourceError if cache_positions are
+        used up.
         """
         for generation in Scheduler(self.engine, self.decode).run(generations):
             self.usage = generation.usage
@@ -419,11 +429,14 @@ class LLM:
             yield drawn.token
 
     def _draw(self, generations: list[Generation]) -> Generator[Drawn, None, None]:
-        """Yield the tokens of answers: drawn in this thread if no other thread has an active sequence."""
+        """Yield the tokens of answers: drawn in this thread if no other thread has an active sequence.
+
+        A service draws them if the cache is smaller than all contexts: it can put answers back when blocks run out.
+        """
         if generations:
             self.usage = generations[-1].usage  # set also if no token is drawn
         # No name refers to an iterator: an interrupt's traceback would keep it open.
-        if self.engine.sequences.is_shared:
+        if self.engine.sequences.is_shared or self.engine.sequences.is_oversubscribed:
             for drawn in drawn_together(self.service, generations):
                 self.usage = drawn.generation.usage
                 yield drawn
@@ -461,7 +474,7 @@ class LLM:
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
         unknown = set(options) - _SAMPLING_OPTIONS
         if unknown:
-            names = sorted({"max_tokens", "stop", "schema", "regex", *_SAMPLING_OPTIONS})
+            names = sorted({"max_tokens", "stop", "schema", "regex", "timeout", *_SAMPLING_OPTIONS})
             raise InputError(f"options: unknown, got {', '.join(sorted(unknown))}, expected some of {', '.join(names)}")
         try:
             return Sampling(**{**self._sampling_defaults, **options})

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import InputError
+from ingot.errors import InputError, ResourceError
 from ingot.ops.kv_cache import CACHE_BLOCK
 
 Run = weakref.ref[Generator[Any, None, None]]
@@ -44,6 +44,10 @@ class Sequence:
         return run is not None and inspect.getgeneratorstate(run) != inspect.GEN_CLOSED
 
 
+class CacheFullError(ResourceError):
+    """Active sequences own all blocks of the cache."""
+
+
 class Sequences:
     """The sequences and their cache blocks.
 
@@ -52,9 +56,11 @@ class Sequences:
     owner.
     """
 
-    def __init__(self, count: int, blocks_per_sequence: int):
+    def __init__(self, count: int, blocks_per_sequence: int, total: int | None = None):
+        """total: the number of all blocks, by default enough for every sequence."""
         self.count = count
         self.blocks_per_sequence = blocks_per_sequence
+        self.total = count * blocks_per_sequence if total is None else total
         self._owners: list[Sequence] = []  # active and cached sequences, least recently used first
         _all.add(self)
 
@@ -78,8 +84,12 @@ class Sequences:
     @property
     def used_blocks(self) -> tuple[int, int]:
         """The number of blocks that sequences own, and of all blocks."""
-        total = self.count * self.blocks_per_sequence
-        return len(set().union(*(each.blocks[: each.block_count].tolist() for each in tuple(self._owners)))), total
+        return len(set().union(*(each.blocks[: each.block_count].tolist() for each in tuple(self._owners)))), self.total
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether active sequences can need more blocks than there are."""
+        return self.total < self.count * self.blocks_per_sequence
 
     def start(self, tokens: Tokens[int], run: Run | None = None) -> Sequence:
         """Return a sequence with a cached prefix of the tokens, but never all of them: the last must still be computed.
@@ -116,7 +126,7 @@ class Sequences:
         if sequence.tokens:
             self._owners.append(sequence)
         # Sequences whose blocks are all shared cost no block, so that their number needs a limit of its own.
-        if len(self._owners) > self.count * self.blocks_per_sequence:
+        if len(self._owners) > self.total:
             self._owners.remove(next(each for each in self._owners if not each.is_active))
 
     def end_other_threads(self) -> None:
@@ -134,15 +144,36 @@ class Sequences:
         self._owners = [sequence for sequence in self._owners if not sequence.is_active]
 
     def reserve(self, sequence: Sequence, length: int) -> None:
-        """Assign blocks to a sequence for the positions below `length`."""
+        """Assign blocks to a sequence for the positions below `length`.
+
+        Cached sequences give the blocks up from their ends, the least recently used first. Raises CacheFullError if
+        active ones own too many blocks.
+        """
         wanted = -(-length // CACHE_BLOCK)
         needed = wanted - sequence.block_count
         if needed > 0:
-            while len(free := self._free(sequence)) < needed:
-                oldest = next(each for each in self._owners if each is not sequence and not each.is_active)
-                self._owners.remove(oldest)
+            while (missing := needed - len(free := self._free(sequence))) > 0:
+                oldest = next((each for each in self._owners if each is not sequence and not each.is_active), None)
+                if oldest is None:
+                    raise CacheFullError(f"cache: full, got {needed} more blocks to fill, expected at most {len(free)}")
+                self.truncate(oldest, max(0, oldest.block_count - missing) * CACHE_BLOCK)
+                if not oldest.tokens:
+                    self._owners.remove(oldest)
             sequence.blocks[sequence.block_count : wanted] = free[:needed]
             sequence.block_count = wanted
+
+    def can_grow(self, parts: Tokens[tuple[Sequence, int]]) -> bool:
+        """Whether there are blocks for so many more tokens of each sequence."""
+        needed = sum(-(-(len(each.tokens) + count) // CACHE_BLOCK) - each.block_count for each, count in parts)
+        return needed <= self.total - int(np.count_nonzero(self._owned_by_active()))
+
+    def can_start(self, tokens: list[int]) -> bool:
+        """Whether there are blocks for the tokens, and one for each active sequence to grow."""
+        owned = self._owned_by_active()
+        length, other = self._longest_prefix(tokens)
+        shared = () if other is None else other.blocks[: length // CACHE_BLOCK]
+        needed = -(-len(tokens) // CACHE_BLOCK) - int(np.count_nonzero(owned[np.asarray(shared, np.int32)]))
+        return needed + sum(each.is_active for each in self._owners) <= self.total - int(np.count_nonzero(owned))
 
     def truncate(self, sequence: Sequence, length: int) -> None:
         """Cut a sequence to its first `length` tokens, or fewer: a shared block stays full or is given up."""
@@ -154,10 +185,24 @@ class Sequences:
 
     def _free(self, sequence: Sequence) -> np.ndarray:
         """Return the blocks that neither this sequence nor any other owns."""
-        free = np.ones(self.count * self.blocks_per_sequence, np.bool_)
+        free = np.ones(self.total, np.bool_)
         for other in (*self._owners, sequence):
             free[other.blocks[: other.block_count]] = False
         return np.flatnonzero(free)
+
+    def _owned_by_active(self) -> np.ndarray:
+        """Return whether an active sequence owns each block, bool[total]."""
+        owned = np.zeros(self.total, np.bool_)
+        for sequence in self._owners:
+            if sequence.is_active:
+                owned[sequence.blocks[: sequence.block_count]] = True
+        return owned
+
+    def _longest_prefix(self, tokens: list[int]) -> tuple[int, Sequence | None]:
+        """Return the sequence with the longest prefix of the tokens in full blocks, after the length of the prefix."""
+        lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
+        best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
+        return (lengths[best], self._owners[best]) if best >= 0 and lengths[best] else (0, None)
 
     def _is_shared(self, sequence: Sequence, index: int) -> bool:
         """Return whether another sequence owns the block at an index of this one."""
@@ -167,10 +212,8 @@ class Sequences:
     def _shared_prefix(self, tokens: list[int]) -> Sequence:
         """Return a new sequence with the full blocks of the longest prefix of the tokens that any sequence has."""
         sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
-        lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
-        best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
-        if best >= 0 and lengths[best]:
-            length, other = lengths[best], self._owners[best]
+        length, other = self._longest_prefix(tokens)
+        if other is not None:
             sequence.block_count = length // CACHE_BLOCK
             sequence.blocks[: sequence.block_count] = other.blocks[: sequence.block_count]
             sequence.tokens += other.tokens[:length]

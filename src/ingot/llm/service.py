@@ -43,6 +43,7 @@ class Counts:
     accepted_tokens: int = 0
     finished: int = 0
     cancelled: int = 0
+    preempted: int = 0
     failed: int = 0
     steps: int = 0
 
@@ -51,15 +52,12 @@ class Counts:
 class _Request:
     generation: Generation
     notify: Notify
+    rank: tuple[int, int]  # priority, and number of arrival
     sequence: Sequence | None = None
     submitted: float = field(default_factory=time.perf_counter)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the answer has ended."""
-        if self.generation.max_tokens == 0:
-            self.generation.stop("length")
-        return self.generation.finish_reason is not None
+    def __lt__(self, other: _Request) -> bool:
+        return self.rank < other.rank
 
     @property
     def rest(self) -> list[int]:
@@ -99,7 +97,7 @@ class Service:
         self._decode = decode
         self.max_waiting = max_waiting
         self.counts = Counts()
-        self._waiting: list[tuple[int, int, _Request]] = []  # a heap: (priority, number of arrival, request)
+        self._waiting: list[_Request] = []  # a heap
         self._arrivals = itertools.count()
         self._active: list[_Request] = []
         self._changed = threading.Condition()
@@ -145,7 +143,7 @@ class Service:
             if self._closing:
                 raise StoppedError("service: closed, got another answer")
             self.expect_room()
-            heapq.heappush(self._waiting, (priority, next(self._arrivals), _Request(generation, notify)))
+            heapq.heappush(self._waiting, _Request(generation, notify, (priority, next(self._arrivals))))
             self._changed.notify()
 
     def expect_room(self, count: int = 1) -> None:
@@ -162,7 +160,7 @@ class Service:
             return
         with self._changed:
             self._closing = True
-            for request in [*self._active, *(request for *_, request in self._waiting)]:
+            for request in [*self._active, *self._waiting]:
                 request.generation.stop("closed")
             self._changed.notify()
         if threading.current_thread() is not self._thread:  # the garbage collector may call from any thread
@@ -179,7 +177,7 @@ class Service:
         finally:  # nobody waits for ever, not even after a bug
             self._closing = True
             error = StoppedError("service: ended before the answer")
-            for request in [*self._active, *(request for *_, request in self._waiting)]:
+            for request in [*self._active, *self._waiting]:
                 self._fail(request, error)
 
     def _steps(self) -> Generator[None, None, None]:
@@ -201,24 +199,40 @@ class Service:
         """Start waiting answers in free sequences; end those that were stopped while they waited."""
         sequences = self.engine.sequences
         with self.engine.lock, self._changed:
-            for entry in [entry for entry in self._waiting if entry[2].is_over]:
-                self._waiting.remove(entry)
+            for request in [request for request in self._waiting if request.generation.is_over]:
+                self._waiting.remove(request)
                 heapq.heapify(self._waiting)
-                self._end(entry[2])
-            while self._waiting and sequences.has_room:
-                *_, request = heapq.heappop(self._waiting)
+                self._end(request)
+            while self._waiting and sequences.has_room and sequences.can_start(self._waiting[0].generation.tokens):
+                request = heapq.heappop(self._waiting)
                 generation = request.generation
-                request.sequence = sequences.start(generation.prompt, self._run)
-                generation.usage.reused_tokens = len(request.sequence.tokens)
+                request.sequence = sequences.start(generation.tokens, self._run)
+                if not generation.usage.completion_tokens:
+                    generation.usage.reused_tokens = len(request.sequence.tokens)
                 self._active.append(request)
+
+    def _put_back(self) -> None:
+        """Put the youngest answer of the lowest priority back into the queue: its tokens are computed again later."""
+        request = max(self._active)
+        assert request.sequence is not None
+        self._active.remove(request)
+        self.engine.sequences.finish(request.sequence)
+        request.sequence = None
+        self.counts.preempted += 1
+        with self._changed:
+            heapq.heappush(self._waiting, request)
 
     def _step(self) -> None:
         """Run one token of each answer and a chunk of the prompts, and report the new tokens."""
-        parts = self._parts()
-        begin = time.perf_counter()
+        begin, sequences = time.perf_counter(), self.engine.sequences
+        parts: list[_Part] = []
         try:
             with self.engine.lock:
-                drawn = self._compute(parts)
+                parts = self._parts()
+                while parts and not sequences.can_grow([(part.sequence, len(part.tokens)) for part in parts]):
+                    self._put_back()
+                    parts = self._parts()
+                drawn = self._compute(parts) if parts else []
         except IngotError as error:
             for part in parts:
                 self._fail(part.request, error)
@@ -283,7 +297,7 @@ class Service:
 
     def _release(self) -> None:
         """End finished answers; their sequences stay cached."""
-        for request in [each for each in self._active if each.is_over]:
+        for request in [each for each in self._active if each.generation.is_over]:
             self._end(request)
 
     def _end(self, request: _Request, error: IngotError | None = None) -> None:

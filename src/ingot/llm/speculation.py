@@ -150,7 +150,8 @@ class Speculation:
         drafts = self._drafter.draft(generations, count) if count else []
         drafts = [self._fitting(g, draft) for g, draft in zip(generations, drafts, strict=True)] if drafts else []
         drafted = time.perf_counter()
-        if any(drafts):
+        growing = [(sequence, 1 + len(draft)) for (_, sequence), draft in zip(answers, drafts, strict=bool(drafts))]
+        if any(drafts) and engine.sequences.can_grow(growing):
             self._drafting = _averaged(self._drafting, (drafted - begin) / (count * len(answers)))
             return self._verify(answers, drafts)
         drawn = decode_plainly(engine, answers)

@@ -71,6 +71,7 @@ class _Counts(Collector):
             "ingot_answers_finished": ("Answers that ended by themselves", counts.finished),
             "ingot_answers_cancelled": ("Answers that their clients ended", counts.cancelled),
             "ingot_answers_failed": ("Answers that ended with an error", counts.failed),
+            "ingot_answers_preempted": ("Times that an answer gave its cache blocks up", counts.preempted),
             "ingot_steps": ("Runs of the model", counts.steps),
         }
         for name, (text, total) in totals.items():

@@ -65,6 +65,7 @@ class Request(msgspec.Struct, kw_only=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     priority: int | None = None
+    timeout: float | None = None
 
     @property
     def choices(self) -> int:
@@ -84,7 +85,7 @@ class Request(msgspec.Struct, kw_only=True):
 
         Raises InputError for a key of logit_bias that is not a token.
         """
-        names = "max_tokens temperature top_p top_k min_p seed".split()
+        names = "max_tokens temperature top_p top_k min_p seed timeout".split()
         names += "repetition_penalty presence_penalty frequency_penalty".split()
         options = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.seed is not None:
