@@ -32,7 +32,7 @@ class Eager(Speculation):
 
     count = 5
 
-    def _best_count(self, generations: list[Generation]) -> int:
+    def _best_count(self, generations: list[Generation], sources: list[int]) -> int:
         return min(self.count, 16 // len(generations) - 1)
 
 
@@ -133,17 +133,20 @@ def test_drafts_run_where_they_pay(plain):
     """The number of drafted tokens follows the measured times and rates, and is 0 above some number of answers."""
     speculation = Speculation(plain.engine, Lookup())
     answers = [Generation([1], sampling=Sampling(), vocab_size=99, max_tokens=9) for _ in range(8)]
-    assert speculation._best_count(answers[:1]) == 0  # nothing is measured yet
+    assert speculation._best_count(answers[:1], [3]) == 0  # nothing is measured yet
     speculation._plain = {1: 1.0, 4: 1.2, 8: 1.2}
     speculation._verified = {rows: 1.0 + 0.1 * rows for rows in range(2, 17)}
-    rates = speculation._rates
     counts = []
     for rate in (0.05, 0.5, 0.95):
-        rates.update(dict.fromkeys(answers, rate))
-        counts.append(speculation._best_count(answers[:1]))
+        speculation._rates.update({answer: {3: rate} for answer in answers})
+        counts.append(speculation._best_count(answers[:1], [3]))
     assert counts[0] == 0 < counts[1] < counts[2]
-    rates.update(dict.fromkeys(answers, 0.8))
-    assert [speculation._best_count(answers[:many]) > 0 for many in (1, 4, 8)] == [True, True, False]
+    assert speculation._best_count(answers[:1], [0]) == 0  # no draft
+    speculation._rates.update({answer: {3: 0.8} for answer in answers})
+    assert [speculation._best_count(answers[:many], [3] * many) > 0 for many in (1, 4, 8)] == [True, True, False]
+    for _ in range(30):
+        speculation._learn(answers[0], 3, False)
+    assert speculation._best_count(answers[:1], [3]) == 0 < speculation._best_count(answers[1:2], [3])
 
 
 def test_wrong_options(tmp_path):

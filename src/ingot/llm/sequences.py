@@ -164,11 +164,15 @@ class Sequences:
 
     def can_grow(self, parts: Tokens[tuple[Sequence, int]]) -> bool:
         """Whether there are blocks for so many more tokens of each sequence."""
+        if not self.is_oversubscribed:
+            return True
         needed = sum(-(-(len(each.tokens) + count) // CACHE_BLOCK) - each.block_count for each, count in parts)
         return needed <= self.total - int(np.count_nonzero(self._owned_by_active()))
 
     def can_start(self, tokens: list[int]) -> bool:
         """Whether there are blocks for the tokens, and one for each active sequence to grow."""
+        if not self.is_oversubscribed:
+            return True
         owned = self._owned_by_active()
         length, other = self._longest_prefix(tokens)
         shared = () if other is None else other.blocks[: length // CACHE_BLOCK]

@@ -21,8 +21,7 @@ from ingot.llm.sequences import Sequence
 
 NGRAMS = (4, 3, 2)  # lengths of the texts that prompt lookup searches, the longest first
 FIRST_RATE = 0.6  # the share of tokens that drafts are expected to predict, before any measurement
-_NEWEST = 0.15  # the weight of the newest measurement of a rate
-_MOST_RATE = 0.98
+_NEWEST, _TYPICAL = 0.15, 0.03  # the weight of a token in the rate of one answer, and of all
 _RECOVERY = 0.01  # by which an unused rate approaches the first one, so that drafts are tried again
 _PLAIN_STEPS = 32  # of which one runs without drafts
 _SLOWEST = 3.0  # the largest factor by which one measurement of a time may exceed the present one
@@ -31,8 +30,14 @@ _SLOWEST = 3.0  # the largest factor by which one measurement of a time may exce
 class Drafter(Protocol):
     """Predicts the next tokens of answers."""
 
+    def sources(self, generations: Tokens[Generation]) -> list[int]:
+        """Return a number for the source of each answer's next draft; 0 if there is none.
+
+        Drafts of one source are right equally often.
+        """
+
     def draft(self, generations: Tokens[Generation], count: int) -> list[list[int]]:
-        """Return up to `count` tokens for each answer, none where it cannot predict any."""
+        """Return up to `count` tokens for each of the answers, none where it cannot predict any."""
 
 
 class Lookup:
@@ -43,6 +48,10 @@ class Lookup:
 
     def __init__(self) -> None:
         self._indexes: weakref.WeakKeyDictionary[Generation, _Index] = weakref.WeakKeyDictionary()
+
+    def sources(self, generations: Tokens[Generation]) -> list[int]:
+        """Return the lengths of the texts that were found before."""
+        return [self._index(generation).match(generation.tokens)[0] for generation in generations]
 
     def draft(self, generations: Tokens[Generation], count: int) -> list[list[int]]:
         """Return the tokens that followed the last occurrence of the longest text that was found."""
@@ -61,8 +70,8 @@ class _Index:
         self._after: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
-    def continuation(self, tokens: list[int], count: int) -> list[int]:
-        """Return the `count` tokens after an earlier occurrence of the text's end; a period is continued."""
+    def match(self, tokens: list[int]) -> tuple[int, int]:
+        """Return how many tokens at the text's end occur earlier, 0 for none, and the position after them."""
         for end in range(self._indexed + 1, len(tokens)):  # without the end itself
             for length in NGRAMS:
                 if length <= end:
@@ -71,10 +80,14 @@ class _Index:
         for length in NGRAMS:
             begin = self._after.get(tuple(tokens[-length:])) if length <= len(tokens) else None
             if begin is not None:
-                found = tokens[begin : begin + count]
-                period = len(tokens) - begin
-                return [found[i % period] for i in range(count)] if len(found) < count else found
-        return []
+                return length, begin
+        return 0, 0
+
+    def continuation(self, tokens: list[int], count: int) -> list[int]:
+        """Return the `count` tokens after an earlier occurrence of the text's end; a period is continued."""
+        length, begin = self.match(tokens)
+        found = tokens[begin : begin + count] if length else []
+        return [found[i % len(found)] for i in range(count)] if 0 < len(found) < count else found
 
 
 class DraftModel:
@@ -89,6 +102,10 @@ class DraftModel:
         self._samplers: weakref.WeakKeyDictionary[Generation, Sampler] = weakref.WeakKeyDictionary()
         self._owner = (None for _ in ())  # the active sequences are its own
         self._run = weakref.ref(self._owner)
+
+    def sources(self, generations: Tokens[Generation]) -> list[int]:
+        """Return 1 for each answer."""
+        return [1] * len(generations)
 
     def draft(self, generations: Tokens[Generation], count: int) -> list[list[int]]:
         """Return the tokens that the small model draws with the random numbers that the answers will be drawn with."""
@@ -141,78 +158,87 @@ class Speculation:
         self._plain: dict[int, float] = {}  # answers -> seconds of a step without drafts
         self._verified: dict[int, float] = {}  # rows -> seconds of a step with drafts
         self._drafting = 0.0  # seconds of a drafted token for one answer
-        self._rates: weakref.WeakKeyDictionary[Generation, float] = weakref.WeakKeyDictionary()
+        self._typical: dict[int, float] = {}  # source -> rate of right tokens, of all answers
+        self._rates: weakref.WeakKeyDictionary[Generation, dict[int, float]] = weakref.WeakKeyDictionary()
 
     def decode(self, engine: Engine, answers: Tokens[Answer]) -> list[list[Drawn]]:
         """Draw one token or more of each answer, as `decode_plainly`. The caller holds the engine's lock."""
-        generations = [generation for generation, _ in answers]
-        count, begin = self._best_count(generations), time.perf_counter()
-        drafts = self._drafter.draft(generations, count) if count else []
-        drafts = [self._fitting(g, draft) for g, draft in zip(generations, drafts, strict=True)] if drafts else []
+        sources = self._drafter.sources([generation for generation, _ in answers])
+        count, begin = self._best_count([g for g, _ in answers], sources), time.perf_counter()
+        drafts = self._drafts(answers, sources, count) if count else []
         drafted = time.perf_counter()
-        growing = [(sequence, 1 + len(draft)) for (_, sequence), draft in zip(answers, drafts, strict=bool(drafts))]
-        if any(drafts) and engine.sequences.can_grow(growing):
-            self._drafting = _averaged(self._drafting, (drafted - begin) / (count * len(answers)))
-            return self._verify(answers, drafts)
+        if any(drafts) and engine.sequences.can_grow(_growth(answers, drafts)):
+            self._drafting = _averaged(self._drafting, (drafted - begin) / (count * sum(map(bool, drafts))))
+            return self._verify(answers, sources, drafts)
         drawn = decode_plainly(engine, answers)
         self._plain[len(answers)] = _averaged(self._plain.get(len(answers), 0), time.perf_counter() - drafted)
-        for generation in generations if not count else ():
-            rate = self._rate(generation)
-            self._rates[generation] = rate + _RECOVERY * (FIRST_RATE - rate)
+        for (generation, _), source in zip(answers, sources, strict=True):
+            if source and not count:
+                rate = self._rate(generation, source)
+                self._rates[generation][source] = rate + _RECOVERY * (FIRST_RATE - rate)
         return drawn
 
-    def _rate(self, generation: Generation) -> float:
-        return self._rates.get(generation, FIRST_RATE)
+    def _rate(self, generation: Generation, source: int) -> float:
+        """Return the measured rate of right tokens from a source, at first that of all answers."""
+        typical = self._typical.setdefault(source, FIRST_RATE)
+        return self._rates.setdefault(generation, {}).setdefault(source, typical)
 
-    def _fitting(self, generation: Generation, draft: list[int]) -> list[int]:
-        """Return the tokens of a draft that the answer and the context have room for."""
-        left = min(generation.max_tokens - generation.usage.completion_tokens - 1, len(draft))
-        return draft[: max(0, min(left, self._engine.model.context - len(generation.tokens)))]
+    def _drafts(self, answers: Tokens[Answer], sources: list[int], count: int) -> list[list[int]]:
+        """Return a draft for each answer: at most `count` tokens, and as many as its end and the context allow."""
+        drafting = [generation for (generation, _), source in zip(answers, sources, strict=True) if source]
+        drafts = dict(zip(drafting, self._drafter.draft(drafting, count), strict=True))
+        fitting = []
+        for generation, _ in answers:
+            left = generation.max_tokens - generation.usage.completion_tokens - 1
+            most = max(0, min(left, self._engine.model.context - len(generation.tokens)))
+            fitting.append(drafts.get(generation, [])[:most])
+        return fitting
 
-    def _best_count(self, generations: list[Generation]) -> int:
+    def _best_count(self, generations: list[Generation], sources: list[int]) -> int:
         """Return how many tokens to draft for each answer: the most tokens per second, by what was measured."""
         answers = len(generations)
         plain = self._plain.get(answers)
         self._steps += 1
         if plain is None or self._steps % _PLAIN_STEPS == 0:  # keep the time of plain steps up to date
             return 0
-        rates = [self._rate(generation) for generation in generations]
+        rates = [self._rate(g, source) for g, source in zip(generations, sources, strict=True) if source]
         best, speed = 0, answers / plain
-        for count in range(1, VERIFY_ROWS // answers):
-            tokens = sum((1 - rate ** (count + 1)) / (1 - rate) for rate in rates)
-            seconds = self._seconds(answers * (1 + count), plain) + count * answers * self._drafting
-            if tokens / seconds > speed:
-                best, speed = count, tokens / seconds
+        expected, powers, seconds = float(answers), rates, plain
+        for count in range(1, (VERIFY_ROWS - answers) // len(rates) + 1 if rates else 0):
+            expected += sum(powers)
+            powers = [power * rate for power, rate in zip(powers, rates, strict=True)]
+            # A number of rows that was not measured is expected to cost as little as fewer rows, so that it is tried.
+            seconds = self._verified.get(answers + count * len(rates), seconds)
+            new = expected / (seconds + count * len(rates) * self._drafting)
+            if new > speed:
+                best, speed = count, new
         return best
 
-    def _seconds(self, rows: int, plain: float) -> float:
-        """Return the time of a step with so many rows: measured, or as with fewer rows, so that it is tried."""
-        measured = [seconds for other, seconds in self._verified.items() if other <= rows]
-        return self._verified.get(rows) or max(measured, default=plain)
-
-    def _verify(self, answers: Tokens[Answer], drafts: list[list[int]]) -> list[list[Drawn]]:
+    def _verify(self, answers: Tokens[Answer], sources: list[int], drafts: list[list[int]]) -> list[list[Drawn]]:
         """Run the last token of each answer with its draft, and draw tokens until the draft differs."""
         begin = time.perf_counter()
         parts = [(sequence, [g.tokens[-1], *draft]) for (g, sequence), draft in zip(answers, drafts, strict=True)]
         logits = self._engine.verify(parts)
         drawn: list[list[Drawn]] = []
         row = 0
-        for (generation, sequence), draft in zip(answers, drafts, strict=True):
+        for (generation, sequence), source, draft in zip(answers, sources, drafts, strict=True):
             rows = logits[row : row + 1 + len(draft)]
             row += len(rows)
-            tokens, used = self._draw(generation, draft, rows)
+            tokens, used = self._draw(generation, source, draft, rows)
             self._engine.sequences.truncate(sequence, len(sequence.tokens) - len(rows) + used)
             drawn.append(tokens)
         self._verified[row] = _averaged(self._verified.get(row, 0), time.perf_counter() - begin)
         return drawn
 
-    def _draw(self, generation: Generation, draft: list[int], logits: np.ndarray) -> tuple[list[Drawn], int]:
+    def _draw(
+        self, generation: Generation, source: int, draft: list[int], logits: np.ndarray
+    ) -> tuple[list[Drawn], int]:
         """Draw a token from each row of logits while the draft predicts the tokens; return them and the rows used.
 
         logits: f32[len(draft) + 1, vocabulary], row-major.
         """
         drawn: list[Drawn] = []
-        used, rate = 0, self._rate(generation)
+        used = accepted = 0
         for predicted, row in zip([*draft, -1], logits, strict=True):
             generation.sampler.native.draw(row)
             used += 1
@@ -222,15 +248,28 @@ class Speculation:
             if generation.finish_reason is not None or predicted < 0:
                 break
             is_right = generation.token == predicted
-            rate += _NEWEST * (is_right - rate)
+            self._learn(generation, source, is_right)
             if not is_right:
                 break
-            self.accepted += 1
-            generation.usage.accepted_tokens += 1
-        self.drafted += len(draft)
-        generation.usage.drafted_tokens += len(draft)
-        self._rates[generation] = min(rate, _MOST_RATE)
+            accepted += 1
+        usage = generation.usage
+        usage.drafted_tokens, usage.accepted_tokens = (
+            usage.drafted_tokens + len(draft),
+            usage.accepted_tokens + accepted,
+        )
+        self.drafted, self.accepted = self.drafted + len(draft), self.accepted + accepted
         return drawn, used
+
+    def _learn(self, generation: Generation, source: int, is_right: bool) -> None:
+        """Update the rates of a source with a predicted token."""
+        rate, typical = self._rate(generation, source), self._typical[source]
+        self._rates[generation][source] = rate + _NEWEST * (is_right - rate)
+        self._typical[source] = typical + _TYPICAL * (is_right - typical)
+
+
+def _growth(answers: Tokens[Answer], drafts: list[list[int]]) -> list[tuple[Sequence, int]]:
+    """Return the number of tokens by which each sequence grows in a step with drafts."""
+    return [(sequence, 1 + len(draft)) for (_, sequence), draft in zip(answers, drafts, strict=True)]
 
 
 def _averaged(present: float, new: float) -> float:
