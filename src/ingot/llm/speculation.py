@@ -163,6 +163,8 @@ class Speculation:
 
     def decode(self, engine: Engine, answers: Tokens[Answer]) -> list[list[Drawn]]:
         """Draw one token or more of each answer, as `decode_plainly`. The caller holds the engine's lock."""
+        if len(answers) >= VERIFY_ROWS:
+            return decode_plainly(engine, answers)
         sources = self._drafter.sources([generation for generation, _ in answers])
         count, begin = self._best_count([g for g, _ in answers], sources), time.perf_counter()
         drafts = self._drafts(answers, sources, count) if count else []
