@@ -1,6 +1,7 @@
 """Answers of asynchronous tasks: the tokens of answers alone, in any number; a cancelled task ends its answer."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -91,6 +92,17 @@ def test_errors_reach_the_task(llm):
         assert await llm.agenerate(PROMPTS[0], max_tokens=2, temperature=0)  # another service begins
 
     asyncio.run(work())
+
+
+def test_a_model_that_nobody_holds_ends_its_service():
+    llm = ingot.LLM(FOLDER, precision="f32", sequences=1)
+    asyncio.run(llm.agenerate(PROMPTS[0], max_tokens=1))
+    thread = llm.service._thread
+    assert thread.is_alive()
+    del llm
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_a_conversation_has_one_encoding(llm):
