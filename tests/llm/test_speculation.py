@@ -1,5 +1,7 @@
 """Speculative decoding changes no token: greedy, sampled, constrained, stopped, alone and together."""
 
+import json
+import shutil
 import threading
 from typing import Any
 
@@ -154,3 +156,11 @@ def test_wrong_options(tmp_path):
         open_with(lookup=True, draft=FOLDER)
     with pytest.raises(FileNotFoundError):
         open_with(draft=tmp_path / "none")
+    shutil.copytree(FOLDER, tmp_path / "other")
+    path = tmp_path / "other/tokenizer.json"
+    document = json.loads(path.read_text())
+    vocab = document["model"]["vocab"]
+    vocab["("], vocab[")"] = vocab[")"], vocab["("]
+    path.write_text(json.dumps(document))
+    with pytest.raises(ingot.InputError, match="option draft: other tokens"):
+        open_with(draft=tmp_path / "other")

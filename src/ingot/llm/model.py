@@ -39,6 +39,7 @@ from ingot.session.reports import Explanation
 from ingot.support.columns import counted, table
 from ingot.support.locks import OwnedLock
 
+_PROBE = "def f(x):\n    return 'the same' + 12"  # a text whose tokens a draft model must share
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 
 
@@ -81,7 +82,7 @@ class LLM:
     tokens, a folder or file. Both save time where they predict well, and change no token in f32.
 
     Raises FileNotFoundError for a missing folder; LoadError, UnsupportedError or LimitError for a model that cannot be
-    loaded; InputError for an invalid option; ResourceError when out of memory.
+    loaded; InputError for an invalid option, and a draft model with other tokens; ResourceError when out of memory.
 
     Any number of threads and asynchronous tasks may use one object: their answers are drawn together, and wait for a
     free sequence. A sequence is active until its answer's last token is drawn, and for an unfinished stream until the
@@ -469,6 +470,12 @@ class LLM:
             raise InputError(f"options lookup, draft: got both, {os.fspath(draft)!r}, expected at most one")
         options = self.options
         small = LLM(draft, context=self.context, threads=options.target.threads, sequences=options.sequences)
+        if all(llm._folder.has("tokenizer.json") for llm in (self, small)):
+            own, drafted = (llm.tokenizer.encode(_PROBE) for llm in (self, small))
+            if own != drafted:
+                raise InputError(
+                    f"option draft: other tokens, got {shown(drafted)}, expected {shown(own)} for {_PROBE!r}"
+                )
         return Speculation(self.engine, DraftModel(small.engine, self.model.vocab_size))
 
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
