@@ -473,9 +473,8 @@ class LLM:
         if all(llm._folder.has("tokenizer.json") for llm in (self, small)):
             own, drafted = (llm.tokenizer.encode(_PROBE) for llm in (self, small))
             if own != drafted:
-                raise InputError(
-                    f"option draft: other tokens, got {shown(drafted)}, expected {shown(own)} for {_PROBE!r}"
-                )
+                text = f"got {shown(drafted)}, expected {shown(own)} for {_PROBE!r}"
+                raise InputError(f"option draft: other tokens, {text}")
         return Speculation(self.engine, DraftModel(small.engine, self.model.vocab_size))
 
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
