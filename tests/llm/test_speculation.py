@@ -147,7 +147,7 @@ def test_drafts_run_where_they_pay(plain):
     speculation._rates.update({answer: {3: 0.8} for answer in answers})
     assert [speculation._best_count(answers[:many], [3] * many) > 0 for many in (1, 4, 8)] == [True, True, False]
     for _ in range(30):
-        speculation._learn(answers[0], 3, False)
+        speculation._learn(answers[0], 3, 0, False)
     assert speculation._best_count(answers[:1], [3]) == 0 < speculation._best_count(answers[1:2], [3])
 
 

@@ -23,6 +23,7 @@ NGRAMS = (4, 3, 2)  # lengths of the texts that prompt lookup searches, the long
 FIRST_RATE = 0.6  # the share of tokens that drafts are expected to predict, before any measurement
 _NEWEST, _TYPICAL = 0.15, 0.03  # the weight of a token in the rate of one answer, and of all
 _RECOVERY = 0.01  # by which an unused rate approaches the first one, so that drafts are tried again
+_FEW = 4  # numbers of drafted tokens that are tried after the best one
 _PLAIN_STEPS = 32  # of which one runs without drafts
 _SLOWEST = 3.0  # the largest factor by which one measurement of a time may exceed the present one
 
@@ -69,19 +70,23 @@ class _Index:
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}
         self._indexed = 0
+        self._found = (0, 0)
 
     def match(self, tokens: list[int]) -> tuple[int, int]:
         """Return how many tokens at the text's end occur earlier, 0 for none, and the position after them."""
-        for end in range(self._indexed + 1, len(tokens)):  # without the end itself
+        if len(tokens) == self._indexed:
+            return self._found
+        for end in range(max(1, self._indexed), len(tokens)):  # without the end itself
             for length in NGRAMS:
                 if length <= end:
                     self._after[tuple(tokens[end - length : end])] = end
-        self._indexed = max(self._indexed, len(tokens) - 1)
+        self._indexed, self._found = len(tokens), (0, 0)
         for length in NGRAMS:
             begin = self._after.get(tuple(tokens[-length:])) if length <= len(tokens) else None
             if begin is not None:
-                return length, begin
-        return 0, 0
+                self._found = length, begin
+                break
+        return self._found
 
     def continuation(self, tokens: list[int], count: int) -> list[int]:
         """Return the `count` tokens after an earlier occurrence of the text's end; a period is continued."""
@@ -214,6 +219,8 @@ class Speculation:
             new = expected / (seconds + count * len(rates) * self._drafting)
             if new > speed:
                 best, speed = count, new
+            elif count > best + _FEW:  # more are worth less and less
+                break
         return best
 
     def _verify(self, answers: Tokens[Answer], sources: list[int], drafts: list[list[int]]) -> list[list[Drawn]]:
@@ -247,26 +254,32 @@ class Speculation:
             token = taken(generation)
             if token is not None:
                 drawn.append(token)
-            if generation.finish_reason is not None or predicted < 0:
+            if generation.finish_reason is not None:
                 break
-            is_right = generation.token == predicted
-            self._learn(generation, source, is_right)
-            if not is_right:
+            if predicted < 0:
+                continue
+            if generation.token != predicted:
+                self._learn(generation, source, accepted, False)
                 break
             accepted += 1
-        usage = generation.usage
-        usage.drafted_tokens, usage.accepted_tokens = (
-            usage.drafted_tokens + len(draft),
-            usage.accepted_tokens + accepted,
-        )
+        else:
+            self._learn(generation, source, accepted, True)
         self.drafted, self.accepted = self.drafted + len(draft), self.accepted + accepted
+        generation.usage.drafted_tokens += len(draft)
+        generation.usage.accepted_tokens += accepted
         return drawn, used
 
-    def _learn(self, generation: Generation, source: int, is_right: bool) -> None:
-        """Update the rates of a source with a predicted token."""
-        rate, typical = self._rate(generation, source), self._typical[source]
-        self._rates[generation][source] = rate + _NEWEST * (is_right - rate)
-        self._typical[source] = typical + _TYPICAL * (is_right - typical)
+    def _learn(self, generation: Generation, source: int, accepted: int, is_whole: bool) -> None:
+        """Update the rates of a source with its right tokens, and a wrong one unless the draft was whole."""
+        own, typical = self._rate(generation, source), self._typical[source]
+        self._rates[generation][source] = _learned(own, _NEWEST, accepted, is_whole)
+        self._typical[source] = _learned(typical, _TYPICAL, accepted, is_whole)
+
+
+def _learned(rate: float, weight: float, accepted: int, is_whole: bool) -> float:
+    """Return the moving average of a rate after so many right tokens, and a wrong one unless the draft was whole."""
+    rate = 1 - (1 - rate) * (1 - weight) ** accepted
+    return rate if is_whole else rate * (1 - weight)
 
 
 def _growth(answers: Tokens[Answer], drafts: list[list[int]]) -> list[tuple[Sequence, int]]:
