@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import inspect
+import re
 import shutil
 import statistics
 import string
@@ -18,51 +19,62 @@ from benchmarks.harness import page
 from benchmarks.harness.report import table, verdict
 
 ROUNDS = 5
-TOKENS = 150
-PROMPT_TOKENS = 230
+TOKENS = 220
+SOURCE_TOKENS = 200
 GOAL = 1.6
-FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    heapq.merge, heapq.nsmallest, shutil.copyfile, shutil.copymode, shutil.copytree, shutil.move,
-    string.capwords, tempfile.mkstemp, textwrap.dedent, textwrap.shorten,
+# Functions, and a variable of each with its new name.
+EDITS: tuple[tuple[Callable[..., Any], str, str], ...] = (
+    (heapq.merge, "iterables", "streams"), (heapq.nsmallest, "iterable", "values"), (shutil.copyfile, "dst", "target"),
+    (shutil.copymode, "dst", "target"), (shutil.move, "src", "source"), (string.capwords, "sep", "gap"),
+    (tempfile.mkstemp, "prefix", "start"), (textwrap.dedent, "text", "block"), (textwrap.shorten, "width", "length"),
 )  # fmt: skip
+Seconds = tuple[float, float]  # plain, and with prompt lookup
 
 
-def prompt_of(llm: ingot.LLM, function: Callable[..., Any]) -> list[int]:
-    """The tokens of a function's beginning and of the first lines of its copy."""
-    source = inspect.getsource(function)
-    beginning = llm.tokenizer.decode(llm.encode(source)[:PROMPT_TOKENS])
-    return llm.encode("\n".join([beginning, "", *source.splitlines()[:2]]))
-
-
-def seconds_of(llm: ingot.LLM, ids: list[int]) -> tuple[float, list[int]]:
-    """The seconds of the tokens after the first, and all tokens."""
-    llm.engine.sequences.forget_all()
-    tokens = list(llm.generate_tokens(ids, max_tokens=TOKENS))
-    return llm.usage.decode_seconds, tokens
+def compare(models: tuple[ingot.LLM, ingot.LLM], rounds: int, prompt: str, **options: Any) -> tuple[Seconds, list[str]]:
+    """The median seconds of both models, and the cells of a row."""
+    times: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        answers = []
+        for llm, seconds in zip(models, times, strict=True):
+            llm.engine.sequences.forget_all()
+            answers.append(llm.complete(prompt, temperature=0, max_tokens=TOKENS, **options))
+            seconds.append(answers[-1].usage.decode_seconds)
+        if answers[0].tokens != answers[1].tokens:
+            sys.exit(f"{prompt[:30]!r}: the tokens differ")
+    usage, (plain, lookup) = answers[1].usage, map(statistics.median, times)
+    count = usage.completion_tokens
+    drafts = f"{usage.accepted_tokens} of {usage.drafted_tokens}"
+    return (plain, lookup), [
+        str(count),
+        f"{count / plain:.0f}",
+        f"{count / lookup:.0f}",
+        f"{plain / lookup:.2f}",
+        drafts,
+    ]
 
 
 def measure(rounds: int, threads: int) -> str:
     """The table, in tokens a second."""
-    plain, lookup = (
-        ingot.LLM("tiny-lm", precision="f32", sequences=1, threads=threads, lookup=x) for x in (False, True)
-    )
-    rows, sums, count = [], [0.0, 0.0], 0
-    for function in FUNCTIONS:
-        ids = prompt_of(plain, function)
-        times: list[tuple[float, float]] = []
-        for _ in range(rounds):
-            (slow, tokens), (fast, same) = seconds_of(plain, ids), seconds_of(lookup, ids)
-            if tokens != same:
-                sys.exit(f"{function.__name__}: the tokens differ")
-            times.append((slow, fast))
-        usage, medians = lookup.usage, [statistics.median(column) for column in zip(*times, strict=True)]
-        sums, count = [a + b for a, b in zip(sums, medians, strict=True)], count + len(tokens)
-        speeds = [f"{len(tokens) / seconds:.0f}" for seconds in medians]
-        drafts = f"{usage.accepted_tokens} of {usage.drafted_tokens}"
-        rows.append([function.__name__, str(len(tokens)), *speeds, f"{medians[0] / medians[1]:.2f}", drafts, ""])
-    ratio = sums[0] / sums[1]
-    speeds = [f"{count / seconds:.0f}" for seconds in sums]
-    rows.append(["all", str(count), *speeds, f"{ratio:.2f}", "", f"goal {GOAL} {verdict(ratio >= GOAL)}"])
+    options: Any = {"precision": "f32", "sequences": 1, "threads": threads}
+    models = ingot.LLM("tiny-lm", **options), ingot.LLM("tiny-lm", lookup=True, **options)
+    rows = []
+    for kind in ("edit", "continuation"):
+        sums = [0.0, 0.0]
+        for function, old, new in EDITS:
+            source = models[0].tokenizer.decode(models[0].encode(inspect.getsource(function))[:SOURCE_TOKENS])
+            if kind == "edit":
+                edited = re.sub(rf"\b{old}\b", new, source)
+                prompt = f"{source}\n\n# {old} is renamed to {new}\n"
+                seconds, cells = compare(models, rounds, prompt, regex=re.escape(edited))
+            else:
+                prompt = "\n".join([source, "", *source.splitlines()[:2]])
+                seconds, cells = compare(models, rounds, prompt)
+            sums = [a + b for a, b in zip(sums, seconds, strict=True)]
+            rows.append([f"{kind} of {function.__name__}", *cells, ""])
+        ratio = sums[0] / sums[1]
+        goal = f"goal {GOAL} {verdict(ratio >= GOAL)}" if kind == "edit" else ""
+        rows.append([f"every {kind}", "", "", "", f"{ratio:.2f}", "", goal])
     return table(["text", "tokens", "plain", "lookup", "times", "accepted", ""], rows)
 
 
