@@ -122,7 +122,8 @@ def test_python_allocates_no_array(folder: Path, together: int, options: dict[st
         tracemalloc.stop()
         drawing.close()
     assert most < LOGITS_BYTES / 8
-    assert held - before < together * 200 * 64  # a number, and its places in two lists that grow
+    # A number, and its positions in two lists that grow; and the logprobs of the last token.
+    assert held - before < together * (200 * 64 + 4096)
 
 
 @pytest.mark.parametrize("together", [1, 3])

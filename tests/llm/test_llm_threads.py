@@ -1,5 +1,5 @@
-"""One language model for many threads, and for forked children: everyone gets the tokens that it gets alone, or is told
-that all places are in use. Needs no torch: runs under the sanitizers too."""
+"""One language model for many threads, and for forked children: everyone gets the tokens that it gets alone, and waits
+for a free sequence. Needs no torch: runs under the sanitizers too."""
 
 import os
 import subprocess
@@ -21,7 +21,6 @@ VOCAB_SIZE = 99
 THREADS = 8
 LENGTH = 24
 DRAWN = {"temperature": 1.0, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.2, "logprobs": 2}
-BUSY = "all are in use, expected at most 3 at once"
 
 
 @pytest.fixture(scope="module")
@@ -67,36 +66,36 @@ def in_threads(work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"cache_dtype": "int4"}, {"cache_dtype": "int8"}, {"precision": "bf16"}], ids=str
+    "settings", [{}, {"cache_dtype": "int4"}, {"cache_dtype": "int8"}, {"precision": "bf16w"}], ids=str
 )
 def test_threads_get_what_they_get_alone(folder: Path, settings: dict[str, str]):
     alone = expected(folder, **settings)
     llm = ingot.LLM(folder, threads=2, sequences=3, **settings)
-    places = threading.Semaphore(3)
 
     def work(i: int) -> None:
         for _ in range(3):
-            with places:
-                assert list(llm.generate_tokens(prompts()[i], **options(i))) == alone[i], i
+            assert list(llm.generate_tokens(prompts()[i], **options(i))) == alone[i], i
 
     in_threads(work)
 
 
 def test_more_threads_than_slots(folder: Path):
-    """Sequences without a free slot get an error at once, and leave nothing behind."""
+    """Answers of other threads wait until streams that were begun before have ended."""
     alone = expected(folder)
     llm = ingot.LLM(folder, threads=2, sequences=3)
-    first, tried = [llm.generate_tokens(prompts()[i], **options(i)) for i in range(3)], threading.Barrier(THREADS)
+    scores = [llm.logits(ids).tobytes() for ids in prompts()]
+    first, begin = [llm.generate_tokens(prompts()[i], **options(i)) for i in range(3)], threading.Barrier(THREADS)
     begun = [[next(stream)] for stream in first]
+    with pytest.raises(ingot.InputError, match="all are in use, expected at most 3 at once"):
+        next(llm.generate_tokens([1], max_tokens=1))  # nobody else could end the streams of this thread
 
     def work(i: int) -> None:
-        with pytest.raises(ingot.InputError, match=BUSY):
-            list(llm.generate_tokens(prompts()[i], **options(i)))
-        with pytest.raises(ingot.InputError, match=BUSY):
-            llm.logits(prompts()[i])
-        tried.wait(60)
+        begin.wait(60)
         if i < 3:
             assert begun[i] + list(first[i]) == alone[i]
+        elif i < 6:
+            assert list(llm.generate_tokens(prompts()[i], **options(i))) == alone[i]
+        assert llm.logits(prompts()[i]).tobytes() == scores[i]
 
     in_threads(work)
     together = [llm.generation(prompts()[i], **options(i)) for i in range(THREADS)]
@@ -107,7 +106,7 @@ def test_more_threads_than_slots(folder: Path):
 
 
 def test_batches_that_compete_for_slots(folder: Path):
-    """A batch that has begun waits for slots of other sequences; a batch that cannot begin gets an error."""
+    """A batch waits for slots of other sequences, at its beginning and later."""
     alone = expected(folder)
     llm = ingot.LLM(folder, threads=2, sequences=3)
     finished = [0] * THREADS
@@ -117,17 +116,13 @@ def test_batches_that_compete_for_slots(folder: Path):
         for _ in range(4):
             generations = [llm.generation(prompts()[j], **options(j)) for j in mine]
             drawn: list[list[int]] = [[] for _ in mine]
-            try:
-                for generation in llm.run(generations):
-                    drawn[generations.index(generation)].append(generation.token)
-            except ingot.InputError as error:
-                assert BUSY in str(error) and not any(drawn)
-                continue
+            for generation in llm.run(generations):
+                drawn[generations.index(generation)].append(generation.token)
             assert drawn == [alone[j] for j in mine]
             finished[i] += 1
 
     in_threads(work)
-    assert sum(finished) > 0
+    assert finished == [4] * THREADS
     assert list(llm.generate_tokens(prompts()[0], **options(0))) == alone[0]
 
 
@@ -137,23 +132,21 @@ def test_all_at_once(folder: Path, tmp_path: Path):
     llm = ingot.LLM(folder, threads=2, sequences=3)
     scores = [llm.logits(ids).tobytes() for ids in prompts()]
     list(llm.generate_tokens(prompts()[0], **options(0)))
-    places = threading.Semaphore(3)
 
     def work(i: int) -> None:
         for turn in range(4):
-            with places:
-                match (i + turn) % 4:
-                    case 0 | 1:
-                        assert list(llm.generate_tokens(prompts()[i], **options(i))) == alone[i]
-                    case 2:
-                        assert llm.logits(prompts()[i]).tobytes() == scores[i]
-                    case 3:
-                        try:
-                            llm.save_sequence(tmp_path / f"{i}")
-                        except ingot.InputError as error:  # others may have taken over all that was kept
-                            assert "none is cached" in str(error)
-                            continue
-                        assert llm.load_sequence(tmp_path / f"{i}")
+            match (i + turn) % 4:
+                case 0 | 1:
+                    assert list(llm.generate_tokens(prompts()[i], **options(i))) == alone[i]
+                case 2:
+                    assert llm.logits(prompts()[i]).tobytes() == scores[i]
+                case 3:
+                    try:
+                        llm.save_sequence(tmp_path / f"{i}")
+                    except ingot.InputError as error:  # others may have taken over all that was kept
+                        assert "none is cached" in str(error)
+                        continue
+                    assert llm.load_sequence(tmp_path / f"{i}")
 
     in_threads(work)
 

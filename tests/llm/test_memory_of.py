@@ -12,6 +12,7 @@ OPTIONS = [
     {},
     {"context": 100},
     {"context": 300, "sequences": 3},
+    {"context": 300, "sequences": 3, "cache_positions": 400},
     {"precision": "bf16"},
     {"precision": "int8"},
     {"precision": "int4"},

@@ -122,7 +122,7 @@ def test_a_full_queue_refuses_and_priorities_go_first(llm):
             late, early = (submit(service, llm, PROMPTS[1], priority, max_tokens=3) for priority in (1, 0))
             with pytest.raises(BusyError, match="service: busy, got 1 more and 2 waiting, expected at most 2"):
                 submit(service, llm, PROMPTS[2])
-            assert [entry[2].generation for entry in sorted(service._waiting)] == [early.generation, late.generation]
+            assert [request.generation for request in sorted(service._waiting)] == [early.generation, late.generation]
         assert late.end() == early.end() == ("length", None)
 
 

@@ -16,7 +16,7 @@ import click
 
 from ingot.cli.gguf import named
 from ingot.cli.interrupt import Interruptible
-from ingot.cli.llm import ModelFolder, stream, summary, with_folder, with_generation
+from ingot.cli.llm import ModelFolder, stream, summary, with_drafts, with_folder, with_generation
 from ingot.cli.terminal import counting, print_folded, print_text, printable
 from ingot.errors import IngotError, InputError, LimitError
 from ingot.support.files import make_folder, written
@@ -50,15 +50,16 @@ _SETTINGS: dict[str, Callable[[str], float]] = {
 @click.command(epilog="Example: ingot chat Qwen/Qwen2.5-0.5B-Instruct")
 @with_folder
 @click.option("--system", metavar="TEXT", help="System message of the conversation.")
+@with_drafts
 @with_generation
-def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) -> None:
+def chat(folder: ModelFolder, system: str | None, lookup: bool, draft: str | None, generation: dict[str, Any]) -> None:
     """Chat with the language model in FOLDER.
 
     /help lists the commands of the chat.
 
     FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
-    conversation = Conversation(folder.open(), system, generation)
+    conversation = Conversation(folder.open(lookup=lookup, draft=draft), system, generation)
     if sys.stdin.isatty():
         remember_lines()
         print_text(f"{named(folder.path)}, context {conversation.llm.context}. /help for help, Ctrl-D to leave.")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -23,7 +23,7 @@ from ingot.support.machine import byte_number
 
 if TYPE_CHECKING:
     from ingot.llm import LLM, Usage
-    from ingot.llm.keywords import ModelKeywords, TextKeywords
+    from ingot.llm.keywords import ModelKeywords, StepKeywords, TextKeywords
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class ModelFolder:
     options: ModelKeywords
     checks_weights: bool = False
 
-    def open(self, sequences: int = 1) -> LLM:
+    def open(self, sequences: int = 1, **options: Unpack[StepKeywords]) -> LLM:
         """Open the model for up to `sequences` sequences. With checks_weights, first print non-finite weights.
+
+        options: as for `LLM`.
 
         Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
         """
@@ -49,7 +51,7 @@ class ModelFolder:
             for tensor in found:
                 click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):
-            return LLM(self.path, sequences=sequences, **self.options)
+            return LLM(self.path, sequences=sequences, **options, **self.options)
 
 
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:
@@ -133,6 +135,13 @@ def with_generation(command: Callable[..., None]) -> Callable[..., None]:
     return received
 
 
+def with_drafts(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with the options of speculative decoding, `lookup` and `draft` of `ModelFolder.open`."""
+    lookup = click.option("--lookup", is_flag=True, help="Predict tokens from the text so far; the answer is the same.")
+    draft = click.option("--draft", metavar="MODEL", help="Predict tokens by a small model; the answer is the same.")
+    return lookup(draft(command))
+
+
 def read_schema(path: Path) -> Any:
     """Read a JSON document. Raises InputError, FileNotFoundError."""
     try:
@@ -207,9 +216,10 @@ def summary(usage: Usage) -> str:
     computed, drawn = usage.prompt_tokens - usage.reused_tokens, usage.completion_tokens
     reused = f" ({usage.reused_tokens} more were cached)" if usage.reused_tokens else ""
     speed = f" at {usage.decode_tokens_per_second:,.0f} tok/s" if drawn > 1 else ""
+    drafts = f", {usage.accepted_tokens} of {usage.drafted_tokens} predicted" if usage.drafted_tokens else ""
     return (
         f"prefill {computed} token{'s' * (computed != 1)}{reused} at {usage.prefill_tokens_per_second:,.0f} tok/s, "
-        f"decode {drawn} token{'s' * (drawn != 1)}{speed}"
+        f"decode {drawn} token{'s' * (drawn != 1)}{speed}{drafts}"
     )
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ingot.cli.fetch import local
-from ingot.cli.llm import byte_count, with_language
+from ingot.cli.llm import byte_count, with_drafts, with_language
 from ingot.cli.terminal import print_text, progress
 from ingot.errors import InputError, ResourceError
 
 if TYPE_CHECKING:
-    from ingot.llm.keywords import ModelKeywords
+    from ingot.llm.keywords import ModelKeywords, StepKeywords
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
@@ -30,6 +30,7 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: any free one.")
 @click.option("--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Answers drawn together.")
+@click.option("--cache", type=click.IntRange(1), metavar="N", help="Positions of the cache.  [default: enough for all]")
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
 @click.option(
     "--batch",
@@ -51,9 +52,11 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
     help="Unload a model after so long without a request.  [default: never]",
 )
 @click.option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
+@with_drafts
 def serve(
-    models: tuple[str, ...], yes: bool, language: ModelKeywords, host: str, port: int, sequences: int, queue: int,
-    batch: int, memory: int | None, idle: float | None, api_key: str | None,
+    models: tuple[str, ...], yes: bool, language: ModelKeywords, host: str, port: int, sequences: int,
+    cache: int | None, queue: int, batch: int, memory: int | None, idle: float | None, api_key: str | None,
+    lookup: bool, draft: str | None,
 ) -> None:  # fmt: skip
     """Serve models over HTTP.
 
@@ -74,7 +77,8 @@ def serve(
     if host not in LOCAL and api_key is None:
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
     budget = usual_budget() if memory is None else memory
-    opening = Opening(language, sequences, queue, budget, batch)
+    steps: StepKeywords = {"cache_positions": cache, "lookup": lookup, "draft": draft}
+    opening = Opening(language, sequences, queue, budget, batch, steps)
     sources = {name: opening.source(path) for name, path in paths_of(models, yes).items()}
     served = Models(sources, budget, idle)
     first, *others = sources

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Tokens
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from ingot.compile import Compiler, Mode
 from ingot.ir.dim import AtMost
 from ingot.ir.graph import Graph, TensorType
 from ingot.llm.sampling import Sampler
-from ingot.llm.sequences import Sequence, Sequences
+from ingot.llm.sequences import CacheFullError, Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
 from ingot.lower import Target
@@ -21,7 +23,11 @@ from ingot.run.modes import Bound, BoundModes
 from ingot.support.locks import OwnedLock
 
 PREFILL_ROWS = 512
+PAUSE_SECONDS = 0.005  # until a free sequence is looked for again
+VERIFY_ROWS = 16  # with more, kernels may round activations: the tokens would depend on the draft
 SCORE_ROWS = 64  # rows of a scoring run, each with logits over the whole vocabulary
+
+Result = TypeVar("Result")
 
 
 def modes_of(sequences: int) -> tuple[str, ...]:
@@ -38,8 +44,9 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
     """Return a mode of a language model's graph by its name.
 
     "prefill" appends new rows of a sequence and computes the logits of the last row; "decode" appends one row, "batch"
-    one row of each of several sequences; "mixed" appends any number of rows of each, and computes the logits of the
-    last row of some; "score" computes the logits of every row, "embed" their final states.
+    one row of each of several sequences; "verify" appends several rows of each and computes the logits of every row;
+    "mixed" appends any number of rows of each, and computes the logits of the last row of some; "score" computes the
+    logits of every row, "embed" their final states.
     """
     match name:
         case "prefill":
@@ -48,6 +55,9 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
             sizes = {"rows": 1, "taken": 1, "sequences": 1}
         case "batch":
             rows = AtMost(sequences, "rows")
+            sizes = {"rows": rows, "taken": rows, "sequences": AtMost(sequences, "sequences")}
+        case "verify":
+            rows = AtMost(VERIFY_ROWS, "rows")
             sizes = {"rows": rows, "taken": rows, "sequences": AtMost(sequences, "sequences")}
         case "mixed":
             several = {size: AtMost(sequences, size) for size in ("taken", "sequences")}
@@ -77,7 +87,7 @@ class Engine:
         self.target = target
         # A fork waits for the steps of other threads: a child could not continue from an unfinished step.
         self.steps = OwnedLock("language model", is_awaited=True)
-        self.sequences = Sequences(sequences, model.blocks_per_sequence)
+        self.sequences = Sequences(sequences, model.blocks_per_sequence, model.cache_blocks)
         if target.device == "webgpu":
             choose_on_device(model.graph)
         self._compiler = Compiler(model.graph, target)
@@ -89,6 +99,23 @@ class Engine:
     def lock(self) -> threading.RLock:  # type: ignore[valid-type]
         """The lock, for `with`. Raises InputError if this thread holds it, as in a signal handler during a step."""
         return self.steps.once()
+
+    def with_room(self, work: Callable[[], Result]) -> Result:
+        """Wait until one more sequence can be active, and return the result of the work, which runs under the lock.
+
+        The work may run again if it raises CacheFullError while other threads use the cache. If no other thread has an
+        active sequence, the work is done at once: `Sequences.start` then raises InputError.
+        """
+        while True:
+            with self.lock:
+                is_shared = self.sequences.is_shared
+                try:
+                    if self.sequences.has_room or not is_shared:
+                        return work()
+                except CacheFullError:
+                    if not is_shared:
+                        raise
+            time.sleep(PAUSE_SECONDS)
 
     @property
     def modes(self) -> BoundModes:
@@ -134,25 +161,32 @@ class Engine:
         if it ran alone. A sampler may have drawn no token: the caller calls `Sampler.check`.
         """
         mode = self.mode("mixed")
-        inputs, row = mode.inputs, 0
+        rows = self._fill(mode, [(sequence, tokens) for sequence, tokens, _ in parts])
+        mode.inputs["take"][0] = rows - 1
         taken: list[Sampler] = []
-        for owner, (sequence, tokens, sampler) in enumerate(parts):
-            start, end = len(sequence.tokens), row + len(tokens)
-            self.sequences.reserve(sequence, start + len(tokens))
-            inputs["ids"][row:end] = tokens
-            inputs["positions"][row:end] = np.arange(start, start + len(tokens))
-            inputs["owners"][row:end] = owner
-            inputs["blocks"][owner] = sequence.blocks
-            row = end
+        last = -1
+        for _, tokens, sampler in parts:
+            last += len(tokens)
             if sampler is not None:
-                inputs["take"][len(taken)] = row - 1
+                mode.inputs["take"][len(taken)] = last
                 taken.append(sampler)
-        if not taken:
-            inputs["take"][0] = row - 1
-        sizes = {"rows": row, "taken": max(1, len(taken)), "sequences": len(parts)}
+        sizes = {"rows": rows, "taken": max(1, len(taken)), "sequences": len(parts)}
         mode.run(sizes, [sampler.native for sampler in taken])
         for sequence, tokens, _ in parts:
             sequence.tokens += tokens
+
+    def verify(self, parts: Tokens[tuple[Sequence, Tokens[int]]]) -> np.ndarray:
+        """Append tokens to each of several sequences, all together at most `VERIFY_ROWS`, in one run.
+
+        Returns the logits after each token, f32[all tokens, vocabulary], valid until the next run. On the CPU in f32,
+        they have the bits of those of `decode`.
+        """
+        mode = self.mode("verify")
+        rows = self._fill(mode, parts)
+        mode.run({"rows": rows, "taken": rows, "sequences": len(parts)})
+        for sequence, tokens in parts:
+            sequence.tokens += tokens
+        return mode.output[:rows]
 
     def each(self, sequence: Sequence, tokens: Tokens[int], mode_name: str) -> np.ndarray:
         """Append tokens to a sequence. Return the output for each token: logits for "score", states for "embed"."""
@@ -210,6 +244,19 @@ class Engine:
         self._bound.write_blocks(sequence.blocks[: sequence.block_count], cached)
         sequence.tokens += tokens
         self.sequences.finish(sequence)
+
+    def _fill(self, mode: Bound, parts: Tokens[tuple[Sequence, Tokens[int]]]) -> int:
+        """Write the rows of new tokens of several sequences into a mode's inputs; return their number."""
+        inputs, row = mode.inputs, 0
+        for owner, (sequence, tokens) in enumerate(parts):
+            start, end = len(sequence.tokens), row + len(tokens)
+            self.sequences.reserve(sequence, start + len(tokens))
+            inputs["ids"][row:end] = tokens
+            inputs["positions"][row:end] = np.arange(start, start + len(tokens))
+            inputs["owners"][row:end] = owner
+            inputs["blocks"][owner] = sequence.blocks
+            row = end
+        return row
 
     def _append(
         self, mode: Bound, sequence: Sequence, tokens: Tokens[int], taken: int, samplers: Tokens[Sampler] = ()

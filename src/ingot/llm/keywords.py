@@ -20,6 +20,14 @@ class ModelKeywords(TypedDict):
     template: str | os.PathLike[str] | None
 
 
+class StepKeywords(TypedDict, total=False):
+    """The options of `LLM` that change the steps of answers, and not the answers."""
+
+    cache_positions: int | None
+    lookup: bool
+    draft: str | os.PathLike[str] | None
+
+
 class DrawKeywords(TypedDict, total=False):
     """How tokens are drawn: the fields of `Sampling` but temperature, and what constrains the text."""
 
@@ -35,6 +43,7 @@ class DrawKeywords(TypedDict, total=False):
     schema: Mapping[str, Any] | str | None
     regex: str | None
     grammar: str | None
+    timeout: float | None
 
 
 class TokenKeywords(DrawKeywords, total=False):

@@ -92,6 +92,7 @@ def memory_of(
     cache_dtype: str | None = None,
     sequences: int = 1,
     executor: str = "native",
+    cache_positions: int | None = None,
     budget: int | None = None,
     template: str | os.PathLike[str] | None = None,
 ) -> Memory:
@@ -113,6 +114,7 @@ def memory_of(
         cache_dtype=cache_dtype,
         sequences=sequences,
         executor=executor,
+        cache_positions=cache_positions,
     )
     return planned(source, options) if budget is None else _largest(source, options, budget)
 

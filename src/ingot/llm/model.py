@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
+from contextlib import aclosing
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Unpack, overload
@@ -16,14 +19,17 @@ from ingot.errors import InputError, LoadError, bounded
 from ingot.ir.graph import TensorType
 from ingot.llm.chat import ChatTemplate, checked_options
 from ingot.llm.constraint import Constraint
+from ingot.llm.drawing import drawn_by, drawn_together
 from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
-from ingot.llm.generation import Generation, Scheduler, Usage
+from ingot.llm.generation import Drawn, Generation, Scheduler, Usage, decode_plainly
 from ingot.llm.keywords import ChatKeywords, DrawKeywords, Message, TextKeywords, TokenKeywords
 from ingot.llm.memory import Memory, allocated
 from ingot.llm.options import Options
-from ingot.llm.sampling import Sampling, sampling_defaults
+from ingot.llm.sampling import LogProbs, Sampling, sampling_defaults
 from ingot.llm.saved_state import read_state, write_state
+from ingot.llm.service import Service
+from ingot.llm.speculation import DraftModel, Lookup, Speculation
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import Tokenizer, end_ids
 from ingot.load.hf import Folder
@@ -32,7 +38,9 @@ from ingot.load.hf.strict_json import shown
 from ingot.load.language import read_model
 from ingot.session.reports import Explanation
 from ingot.support.columns import counted, table
+from ingot.support.locks import OwnedLock
 
+_PROBE = "def f(x):\n    return 'the same' + 12"  # a text whose tokens a draft model must share
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 _CONSTRAINTS: dict[str, Callable[[Any, Tokenizer, int], Constraint]] = {
     "schema": Constraint.of_schema, "regex": Constraint.of_regex, "grammar": Constraint.of_grammar,
@@ -40,26 +48,9 @@ _CONSTRAINTS: dict[str, Callable[[Any, Tokenizer, int], Constraint]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LogProbs:
-    """The natural logarithms of the probabilities of a token and of the most probable tokens, before sampling options.
-
-    top: (token, logprob) of as many tokens as `logprobs` requests, most probable first.
-    """
-
-    token: int
-    logprob: float
-    top: list[tuple[int, float]]
-
-    def __repr__(self) -> str:
-        return f"<LogProbs of token {self.token}: {self.logprob:.4g}, and the {len(self.top)} most probable>"
-
-    def __str__(self) -> str:
-        return table(repr(self), [(str(token), f"{logprob:.4g}") for token, logprob in self.top])
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer. tokens: as drawn, including those of a stop string. finish_reason: "stop" or "length".
+    """An answer. tokens: as drawn, including those of a stop string. finish_reason: "stop", "length"
+    or "timeout".
 
     logprobs: one entry per token if the option `logprobs` is set, else empty.
     """
@@ -90,11 +81,16 @@ class LLM:
     "webgpu" for the device that INGOT_WGPU_ADAPTER names; WebGPU accepts precisions that quantize only weights, f32 by
     default. template: the file of a template of the architecture; by default `ingot.yaml` in the folder, else the
     built-in template of the model type.
+    cache_positions: the positions of the cache for all sequences together, at least those of one context; by default a
+    context for each. lookup: predict tokens from the text so far. draft: predict tokens by a small model with the same
+    tokens, a folder or file. Both save time where they predict well, and change no token in f32.
 
     Raises FileNotFoundError for a missing folder; LoadError, UnsupportedError or LimitError for a model that cannot be
-    loaded; InputError for an invalid option; ResourceError when out of memory. Several threads may use one object;
-    their steps are serialized. A sequence is active until its answer's last token is drawn, and for an unfinished
-    stream until the stream is closed; starting more sequences than `sequences` is an InputError.
+    loaded; InputError for an invalid option, and a draft model with other tokens; ResourceError when out of memory.
+
+    Any number of threads and asynchronous tasks may use one object: their answers are drawn together, and wait for a
+    free sequence. A sequence is active until its answer's last token is drawn, and for an unfinished stream until the
+    stream is closed. InputError if a thread's own unfinished streams hold all sequences.
     """
 
     def __init__(
@@ -108,6 +104,9 @@ class LLM:
         sequences: int = 4,
         executor: str = "native",
         template: str | os.PathLike[str] | None = None,
+        cache_positions: int | None = None,
+        lookup: bool = False,
+        draft: str | os.PathLike[str] | None = None,
     ):
         with bounded(str(folder)):
             self._folder = read_model(folder, template)
@@ -119,11 +118,16 @@ class LLM:
                 cache_dtype=cache_dtype,
                 sequences=sequences,
                 executor=executor,
+                cache_positions=cache_positions,
             )
             self.model = self.options.load(self._folder)
             self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None
             self._engine = Engine(self.model, self.options.target, sequences) if self._encoder is None else None
+            self.speculation = self._speculation(lookup, draft)
+        self.decode = decode_plainly if self.speculation is None else self.speculation.decode
         self.usage = Usage()
+        self._service: Service | None = None
+        self._starting = OwnedLock("service of a language model")
 
     def __repr__(self) -> str:
         sequences = f"{counted(self.options.sequences, 'sequence')} of {counted(self.context, 'position')}"
@@ -158,6 +162,18 @@ class LLM:
     def folder(self) -> Folder:
         """The model's files."""
         return self._folder
+
+    @property
+    def service(self) -> Service:
+        """The service that draws the answers of several threads and of tasks together, started on first use.
+
+        Raises InputError for an encoder.
+        """
+        with self._starting.once():
+            if self._service is None or not self._service.is_open:
+                self._service = Service(self.engine, None, self.decode)
+                weakref.finalize(self, self._service.close)
+            return self._service
 
     @property
     def context(self) -> int:
@@ -206,9 +222,10 @@ class LLM:
 
         options: max_tokens, by default up to the end of the context; stop: a string or several at which the text ends,
         not included in it; schema: a JSON schema that the text follows, regex: an expression that the whole text
-        matches, or grammar: one in llguidance's form of Lark; and the fields of `Sampling` (temperature, top_k, top_p,
-        min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs), whose defaults the
-        folder's generation_config.json may change.
+        matches, or grammar: one in llguidance's form of Lark; timeout: the seconds after which the text ends
+        unfinished; and the fields of `Sampling` (temperature, top_k, top_p, min_p, repetition_penalty,
+        presence_penalty, frequency_penalty, logit_bias, seed, logprobs), whose defaults the folder's
+        generation_config.json may change.
 
         Raises InputError for an invalid option, and for a prompt longer than the context.
         """
@@ -232,12 +249,12 @@ class LLM:
         Raises InputError for messages that are invalid or that the template refuses; LoadError for an invalid template,
         LimitError for a template that takes too long; and the errors of `generate`.
         """
-        prompt, rest = self._encode_chat(messages, options)
-        return self._completions([prompt], rest)[0].text
+        return self._completions(*self._chat_prompts(messages, options))[0].text
 
     def stream_chat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> Iterator[str]:
         """Answer a conversation as `chat`; yield pieces as `stream`."""
-        return self._stream(*self._encode_chat(messages, options))
+        (prompt,), rest = self._chat_prompts(messages, options)
+        return self._stream(prompt, rest)
 
     def embed(self, text: str | list[str] | tuple[str, ...], pooling: str = "mean") -> np.ndarray:
         """Return embeddings: the final hidden states of each text, pooled by "mean" or "last", normalized to length 1.
@@ -256,6 +273,33 @@ class LLM:
             rows.append(pooled / max(float(np.linalg.norm(pooled)), 1e-12))
         return rows[0] if isinstance(text, str) else np.stack(rows)
 
+    # -- asynchronous -------------------------------------------------------------------------------------------
+
+    async def agenerate(self, prompt: str, **options: Unpack[TextKeywords]) -> str:
+        """Return the text that continues a prompt, as `generate`. Cancelling the task ends the answer within a step."""
+        return await _joined(self.astream(prompt, **options))
+
+    async def astream(self, prompt: str, **options: Unpack[TextKeywords]) -> AsyncGenerator[str, None]:
+        """Generate as `generate`; yield pieces as `stream`. The errors of `generate` are raised with the first piece.
+
+        Cancelling the task, or closing the generator, ends the answer within a step.
+        """
+        async with aclosing(self._astream(lambda: ([self.encode(prompt)], options))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def achat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> str:
+        """Return the answer to a conversation, as `chat`. Cancelling the task ends the answer within a step."""
+        return await _joined(self.astream_chat(messages, **options))
+
+    async def astream_chat(
+        self, messages: Tokens[Message], **options: Unpack[ChatKeywords]
+    ) -> AsyncGenerator[str, None]:
+        """Answer a conversation as `chat`; yield pieces as `astream`."""
+        async with aclosing(self._astream(lambda: self._chat_prompts(messages, options))) as pieces:
+            async for piece in pieces:
+                yield piece
+
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
@@ -266,6 +310,20 @@ class LLM:
         if not isinstance(text, str):
             raise InputError(f"prompt: wrong type, got {type(text).__name__}, expected a text")
         return self._checked([*self.tokenizer.prefix, *self.tokenizer.encode(text)])
+
+    def encode_chat(
+        self,
+        messages: Tokens[Message],
+        *,
+        tools: Tokens[Mapping[str, Any]] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Return the ids of a conversation with the beginning of an answer, as `chat` computes them.
+
+        tools, template_options: as for `chat`. Raises the errors of `chat` for messages, tools and template_options.
+        """
+        variables = checked_options({} if template_options is None else template_options)
+        return self._checked(self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables))
 
     def generate_tokens(
         self,
@@ -287,11 +345,13 @@ class LLM:
         Raises InputError for an invalid option, and for more ids than the context has positions.
         """
         rest: dict[str, Any] = {**options}
-        max_tokens = rest.pop("max_tokens", None)
+        max_tokens, timeout = rest.pop("max_tokens", None), rest.pop("timeout", None)
         constraints = {name: rest.pop(name, None) for name in _CONSTRAINTS}
         prompt, sampling = self._checked(ids), self._sampling(rest)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
             raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected an integer, 0 or more")
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            raise InputError(f"option timeout: out of range, got {timeout!r}, expected seconds above 0")
         space = self.context + 1 - len(prompt)  # the last token drawn needs no position
         self._expect_length(len(prompt))
         constraint = self._constraint(constraints)
@@ -302,19 +362,19 @@ class LLM:
             max_tokens=space if max_tokens is None else min(max_tokens, space),
             ends=self._ends,
             constraint=constraint,
+            timeout=timeout,
         )
 
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
         """Draw answers together: yield a generation each time it has a new `token`, until all have finished.
 
-        At most `sequences` answers are decoded at once; the others start in order as slots become free.
+        At most `sequences` answers are decoded at once; the others start in order as slots become free. The steps run
+        in this thread, when the iterator is asked for the next token; steps of other threads alternate with them.
 
-        Raises InputError if answers of other callers use every slot.
+        Raises InputError if unfinished streams of this thread use every slot, and ResourceError if cache_positions are
+        used up.
         """
-        generations = list(generations)
-        if generations:
-            self.usage = generations[-1].usage  # set also if no token is drawn
-        for generation in Scheduler(self.engine).run(generations):
+        for generation in Scheduler(self.engine, self.decode).run(generations):
             self.usage = generation.usage
             yield generation
 
@@ -347,11 +407,10 @@ class LLM:
         """Read a sequence written by `save_sequence`, for prompts that continue it. Return its tokens.
 
         Raises LoadError for a damaged file and a file of another model, precision or cache_dtype; InputError for a
-        sequence longer than the context, and if every slot of the cache is in use.
+        sequence longer than the context, and if unfinished streams of this thread use every slot of the cache.
         """
         tokens, cached = read_state(path, self._fingerprint, self.model.vocab_size, self._cached_types)
-        with self.engine.lock:
-            self.engine.restore(tokens, cached)
+        self.engine.with_room(lambda: self.engine.restore(tokens, cached))
         return tokens
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -362,16 +421,19 @@ class LLM:
         tokens: dict[Generation, list[int]] = {generation: [] for generation in generations}
         logprobs: dict[Generation, list[LogProbs]] = {generation: [] for generation in generations}
         by_generation = dict(zip(generations, streams, strict=True))
-        for generation in self.run(generations):
-            texts[generation].append(self._push(generation, by_generation[generation]))
-            tokens[generation].append(generation.token)
-            if generation.sampler.sampling.logprobs is not None:
-                sampler = generation.sampler
-                logprobs[generation].append(LogProbs(generation.token, sampler.logprob, sampler.top))
+        for drawn in self._draw(generations):
+            generation, stream = drawn.generation, by_generation[drawn.generation]
+            if stream.stopped:
+                continue
+            texts[generation].append(_push(stream, drawn))
+            tokens[generation].append(drawn.token)
+            if drawn.logprobs is not None:
+                logprobs[generation].append(drawn.logprobs)
         completions = []
         for generation, text_stream in by_generation.items():
             text = "".join([*texts[generation], text_stream.finish()])
-            reason = generation.finish_reason or "length"
+            reason = "stop" if text_stream.stopped else generation.finish_reason or "length"
+            generation.usage.completion_tokens = len(tokens[generation])  # a service may have drawn more by then
             completions.append(Completion(text, tokens[generation], reason, generation.usage, logprobs[generation]))
         return completions
 
@@ -380,23 +442,42 @@ class LLM:
         return self._pieces(generation, stream)
 
     def _pieces(self, generation: Generation, stream: TextStream) -> Iterator[str]:
-        for _ in self.run([generation]):
-            piece = self._push(generation, stream)
-            if piece:
+        for drawn in self._draw([generation]):
+            if piece := _push(stream, drawn):
                 yield piece
-        rest = stream.finish()
-        if rest:
+        if rest := stream.finish():
             yield rest
 
     def _tokens(self, generation: Generation) -> Iterator[int]:
-        for _ in self.run([generation]):
-            yield generation.token
+        for drawn in self._draw([generation]):
+            yield drawn.token
 
-    def _push(self, generation: Generation, stream: TextStream) -> str:
-        piece = stream.push(generation.token)
-        if stream.stopped:
-            generation.stop()
-        return piece
+    def _draw(self, generations: list[Generation]) -> Generator[Drawn, None, None]:
+        """Yield the tokens of answers: drawn in this thread if no other thread has an active sequence.
+
+        A service draws them if the cache is smaller than all contexts: it can put answers back when blocks run out.
+        """
+        if generations:
+            self.usage = generations[-1].usage  # set also if no token is drawn
+        # No name refers to an iterator: an interrupt's traceback would keep it open.
+        if self.engine.sequences.is_shared or self.engine.sequences.is_oversubscribed:
+            for drawn in drawn_together(self.service, generations):
+                self.usage = drawn.generation.usage
+                yield drawn
+        else:
+            for generation in self.run(generations):
+                yield Drawn(generation, generation.token, generation.logprobs)
+
+    async def _astream(self, prompts: Callable[[], tuple[list[list[int]], TextKeywords]]) -> AsyncGenerator[str, None]:
+        """Draw the answer to a prompt by the service. The prompt is tokenized in another thread."""
+        (generation,), (stream,) = await asyncio.to_thread(lambda: self._prepare(*prompts()))
+        async with aclosing(drawn_by(self.service, generation)) as drawing:
+            async for drawn in drawing:
+                self.usage = generation.usage
+                if piece := _push(stream, drawn):
+                    yield piece
+        if rest := stream.finish():
+            yield rest
 
     def _prepare(self, prompts: list[list[int]], options: TextKeywords) -> tuple[list[Generation], list[TextStream]]:
         """Return a generation and a text stream for each prompt; raises InputError for invalid options."""
@@ -405,10 +486,24 @@ class LLM:
         streams = [TextStream(self.tokenizer, stop) for _ in prompts]
         return [self.generation(prompt, **rest) for prompt in prompts], streams
 
+    def _speculation(self, lookup: bool, draft: str | os.PathLike[str] | None) -> Speculation | None:
+        if draft is None:
+            return Speculation(self.engine, Lookup()) if lookup else None
+        if lookup:
+            raise InputError(f"options lookup, draft: got both, {os.fspath(draft)!r}, expected at most one")
+        options = self.options
+        small = LLM(draft, context=self.context, threads=options.target.threads, sequences=options.sequences)
+        if all(llm._folder.has("tokenizer.json") for llm in (self, small)):
+            own, drafted = (llm.tokenizer.encode(_PROBE) for llm in (self, small))
+            if own != drafted:
+                text = f"got {shown(drafted)}, expected {shown(own)} for {_PROBE!r}"
+                raise InputError(f"option draft: other tokens, {text}")
+        return Speculation(self.engine, DraftModel(small.engine, self.model.vocab_size))
+
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
         unknown = set(options) - _SAMPLING_OPTIONS
         if unknown:
-            names = sorted({"max_tokens", "stop", *_CONSTRAINTS, *_SAMPLING_OPTIONS})
+            names = sorted({"max_tokens", "stop", "timeout", *_CONSTRAINTS, *_SAMPLING_OPTIONS})
             raise InputError(f"options: unknown, got {', '.join(sorted(unknown))}, expected some of {', '.join(names)}")
         try:
             return Sampling(**{**self._sampling_defaults, **options})
@@ -457,15 +552,14 @@ class LLM:
 
     def _each(self, tokens: list[int], mode: str) -> np.ndarray:
         self._expect_length(len(tokens))
-        with self.engine.lock:
-            return self.engine.each(self.engine.sequences.start(()), tokens, mode)  # this sequence is not cached
+        engine = self.engine
+        return engine.with_room(lambda: engine.each(engine.sequences.start(()), tokens, mode))  # it is not cached
 
-    def _encode_chat(self, messages: Tokens[Message], options: ChatKeywords) -> tuple[list[int], TextKeywords]:
-        """Return the tokens of a conversation, and the options that are not for its template."""
+    def _chat_prompts(self, messages: Tokens[Message], options: ChatKeywords) -> tuple[list[list[int]], TextKeywords]:
+        """Return the tokens of a conversation as the only prompt, and the options that are not for its template."""
         rest: Any = {**options}
-        tools, variables = rest.pop("tools", None), checked_options(rest.pop("template_options", {}))
-        tokens = self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
-        return self._checked(tokens), rest
+        own = {name: rest.pop(name) for name in ("tools", "template_options") if name in rest}
+        return [self.encode_chat(messages, **own)], rest
 
     def _checked(self, ids: Tokens[int]) -> list[int]:
         """Return the ids as ints. Raises InputError for an empty list and for an id outside the model's vocabulary."""
@@ -479,6 +573,19 @@ class LLM:
         if bad is not None:
             raise InputError(f"prompt: token out of range, got {bad}, expected 0..{self.model.vocab_size - 1}")
         return tokens
+
+
+def _push(stream: TextStream, drawn: Drawn) -> str:
+    """Return the text that is certain with a token; end the answer at a stop string."""
+    piece = stream.push(drawn.token)
+    if stream.stopped:
+        drawn.generation.stop()
+    return piece
+
+
+async def _joined(pieces: AsyncGenerator[str, None]) -> str:
+    async with aclosing(pieces):
+        return "".join([piece async for piece in pieces])
 
 
 def _texts(text: object, name: str) -> list[str]:

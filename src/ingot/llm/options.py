@@ -30,6 +30,7 @@ class Options:
     sequences: int
     weights: DType | None
     target: Target
+    cache_positions: int | None = None
 
     @staticmethod
     def of(
@@ -41,6 +42,7 @@ class Options:
         cache_dtype: str | None,
         sequences: int,
         executor: str = "native",
+        cache_positions: int | None = None,
     ) -> Options:
         """Check the options and resolve their defaults.
 
@@ -55,6 +57,8 @@ class Options:
         _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES) if is_native else ("f32",))
         expect_range("threads", threads, 0, MAX_THREADS)
         expect_range("sequences", sequences, 1, MAX_SEQUENCES)
+        if cache_positions is not None:
+            expect_range("cache_positions", cache_positions, 1, 1 << 31)
         if context is not None:
             expect_range("context", context, 1, 1 << 31)
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
@@ -62,7 +66,9 @@ class Options:
         if not is_native:
             from ingot.lower.wgpu import webgpu_target
 
-            return Options(chosen.name, cache_dtype, positions, sequences, weights, webgpu_target(chosen))
+            return Options(
+                chosen.name, cache_dtype, positions, sequences, weights, webgpu_target(chosen), cache_positions
+            )
         library = load()
         isa = library.isa()
         # Without bf16 dot products of the CPU, no rows are rounded to bf16. bf16amx requires AMX tiles explicitly.
@@ -74,7 +80,7 @@ class Options:
             split_sums=chosen.split_sums,
             chunk_nanoseconds=_CHUNK_NANOSECONDS,
         )
-        return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
+        return Options(chosen.name, cache_dtype, positions, sequences, weights, target, cache_positions)
 
     def load(self, folder: Folder) -> LanguageModel:
         """Load the folder's model. Raises LoadError, UnsupportedError or LimitError."""
@@ -82,6 +88,7 @@ class Options:
             folder,
             context=self.context,
             sequences=self.sequences,
+            cache_positions=self.cache_positions,
             cache_dtype=CACHE_DTYPES[self.cache_dtype],
             weights=self.weights,
         )

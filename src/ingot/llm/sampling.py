@@ -15,6 +15,7 @@ from ingot.load.hf import Folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.run.sampler import NativeSampler
 from ingot.support import abi
+from ingot.support.columns import table
 
 MAX_BIASES = 1024  # tokens with a bias
 MAX_LOGPROBS = 20  # the capacity of ingot_sampler
@@ -98,6 +99,24 @@ def _check_biases(biases: Any) -> None:
             raise InputError(f"logit_bias: token {token}: not allowed, got {bias!r}, expected a number, -100 to 100")
 
 
+@dataclass(frozen=True, slots=True)
+class LogProbs:
+    """The natural logarithms of the probabilities of a token and of the most probable tokens, before sampling options.
+
+    top: (token, logprob) of as many tokens as `logprobs` requests, most probable first.
+    """
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+    def __repr__(self) -> str:
+        return f"<LogProbs of token {self.token}: {self.logprob:.4g}, and the {len(self.top)} most probable>"
+
+    def __str__(self) -> str:
+        return table(repr(self), [(str(token), f"{logprob:.4g}") for token, logprob in self.top])
+
+
 def sampling_defaults(folder: Folder) -> dict[str, Any]:
     """Return the sampling options of a folder's generation_config.json; greedy unless it sets do_sample."""
     config = folder.json("generation_config.json", MAX_CONFIG_BYTES) or {}
@@ -158,6 +177,21 @@ class Sampler:
         self._struct, self.nbytes = self.native.struct, self.native.nbytes
         self._struct.top_tokens = [-1] * MAX_LOGPROBS
 
+    def unadjusted(self, vocab_size: int) -> Sampler:
+        """Return a sampler with the same random numbers for other logits, without biases, penalties and a mask."""
+        own, seed = self.sampling, int(self._struct.seed)
+        plain = Sampling(own.temperature, own.top_k, own.top_p, own.min_p, seed=seed)
+        return Sampler(plain, vocab_size)
+
+    @property
+    def draws(self) -> int:
+        """The number of tokens drawn so far, which chooses the next random number."""
+        return int(self._struct.draws)
+
+    @draws.setter
+    def draws(self, count: int) -> None:
+        self._struct.draws = count
+
     def accept(self, ids: Iterable[int]) -> None:
         """Count the prompt's tokens for the repetition penalty. Tokens that are drawn are counted by `sample`."""
         if not self._arrays["seen"].size:
@@ -206,6 +240,11 @@ class Sampler:
         """The most probable tokens before sampling options, with their logprobs, most probable first."""
         tokens, logprobs = self._struct.top_tokens, self._struct.top_logprobs
         return [(tokens[i], logprobs[i]) for i in range(self._struct.top_count) if tokens[i] >= 0]
+
+    @property
+    def logprobs(self) -> LogProbs | None:
+        """The logprobs of the token drawn by the last call; None unless the option `logprobs` is set."""
+        return None if self.sampling.logprobs is None else LogProbs(self.token, self.logprob, self.top)
 
     def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the last distribution at a temperature above 0: tokens int64[n], probabilities float64[n]."""

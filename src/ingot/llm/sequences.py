@@ -7,6 +7,8 @@ the blocks that no sequence owns are free, and are computed each time.
 from __future__ import annotations
 
 import inspect
+import os
+import threading
 import weakref
 from collections.abc import Generator
 from collections.abc import Sequence as Tokens
@@ -15,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import InputError
+from ingot.errors import InputError, ResourceError
 from ingot.ops.kv_cache import CACHE_BLOCK
 
 Run = weakref.ref[Generator[Any, None, None]]
@@ -26,19 +28,24 @@ class Sequence:
     """Tokens whose keys and values are cached: position p is slot p % CACHE_BLOCK of block `blocks[p // CACHE_BLOCK]`.
 
     blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. run: the generator that draws its
-    tokens.
+    tokens. thread: the identifier of the thread that started it.
     """
 
     blocks: np.ndarray
     tokens: list[int] = field(default_factory=list)
     block_count: int = 0
     run: Run | None = None
+    thread: int = 0
 
     @property
     def is_active(self) -> bool:
         """Whether the run that draws its tokens is open; a run that was interrupted may not have reported its end."""
         run = None if self.run is None else self.run()
         return run is not None and inspect.getgeneratorstate(run) != inspect.GEN_CLOSED
+
+
+class CacheFullError(ResourceError):
+    """Active sequences own all blocks of the cache."""
 
 
 class Sequences:
@@ -49,15 +56,24 @@ class Sequences:
     owner.
     """
 
-    def __init__(self, count: int, blocks_per_sequence: int):
+    def __init__(self, count: int, blocks_per_sequence: int, total: int | None = None):
+        """total: the number of all blocks, by default enough for every sequence."""
         self.count = count
         self.blocks_per_sequence = blocks_per_sequence
+        self.total = count * blocks_per_sequence if total is None else total
         self._owners: list[Sequence] = []  # active and cached sequences, least recently used first
+        _all.add(self)
 
     @property
     def has_room(self) -> bool:
         """Whether one more sequence can be active."""
         return sum(sequence.is_active for sequence in self._owners) < self.count
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a sequence of another thread is active."""
+        own = threading.get_ident()
+        return any(sequence.is_active and sequence.thread != own for sequence in tuple(self._owners))
 
     @property
     def latest(self) -> Sequence | None:
@@ -68,8 +84,12 @@ class Sequences:
     @property
     def used_blocks(self) -> tuple[int, int]:
         """The number of blocks that sequences own, and of all blocks."""
-        total = self.count * self.blocks_per_sequence
-        return len(set().union(*(each.blocks[: each.block_count].tolist() for each in tuple(self._owners)))), total
+        return len(set().union(*(each.blocks[: each.block_count].tolist() for each in tuple(self._owners)))), self.total
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether active sequences can need more blocks than there are."""
+        return self.total < self.count * self.blocks_per_sequence
 
     def start(self, tokens: Tokens[int], run: Run | None = None) -> Sequence:
         """Return a sequence with a cached prefix of the tokens, but never all of them: the last must still be computed.
@@ -81,6 +101,7 @@ class Sequences:
         """
         if not self.has_room:
             raise InputError(f"sequences: all are in use, expected at most {self.count} at once")
+        tokens = list(tokens)
         self._owners = [sequence for sequence in self._owners if sequence.tokens or sequence.is_active]
         cached = [sequence for sequence in self._owners if not sequence.is_active]
         shared = [_shared(sequence.tokens, tokens) for sequence in cached]
@@ -92,7 +113,7 @@ class Sequences:
             sequence = self._shared_prefix(tokens)
         self.truncate(sequence, min(_shared(sequence.tokens, tokens), max(len(tokens) - 1, 0)))
         if run is not None:
-            sequence.run = run
+            sequence.run, sequence.thread = run, threading.get_ident()
             self._owners.append(sequence)
         return sequence
 
@@ -105,23 +126,58 @@ class Sequences:
         if sequence.tokens:
             self._owners.append(sequence)
         # Sequences whose blocks are all shared cost no block, so that their number needs a limit of its own.
-        if len(self._owners) > self.count * self.blocks_per_sequence:
+        if len(self._owners) > self.total:
             self._owners.remove(next(each for each in self._owners if not each.is_active))
+
+    def end_other_threads(self) -> None:
+        """End the sequences of other threads, which a forked child does not have."""
+        for sequence in self._owners:
+            if sequence.thread != threading.get_ident():
+                sequence.run = None
 
     def forget_all(self) -> None:
         """Free the blocks of all finished sequences."""
         self._owners = [sequence for sequence in self._owners if sequence.is_active]
 
+    def forget_active(self) -> None:
+        """Free the blocks of all active sequences, for the owner of all of them."""
+        self._owners = [sequence for sequence in self._owners if not sequence.is_active]
+
     def reserve(self, sequence: Sequence, length: int) -> None:
-        """Assign blocks to a sequence for the positions below `length`."""
+        """Assign blocks to a sequence for the positions below `length`.
+
+        Cached sequences give the blocks up from their ends, the least recently used first. Raises CacheFullError if
+        active ones own too many blocks.
+        """
         wanted = -(-length // CACHE_BLOCK)
         needed = wanted - sequence.block_count
         if needed > 0:
-            while len(free := self._free(sequence)) < needed:
-                oldest = next(each for each in self._owners if each is not sequence and not each.is_active)
-                self._owners.remove(oldest)
+            while (missing := needed - len(free := self._free(sequence))) > 0:
+                oldest = next((each for each in self._owners if each is not sequence and not each.is_active), None)
+                if oldest is None:
+                    raise CacheFullError(f"cache: full, got {needed} more blocks to fill, expected at most {len(free)}")
+                self.truncate(oldest, max(0, oldest.block_count - missing) * CACHE_BLOCK)
+                if not oldest.tokens:
+                    self._owners.remove(oldest)
             sequence.blocks[sequence.block_count : wanted] = free[:needed]
             sequence.block_count = wanted
+
+    def can_grow(self, parts: Tokens[tuple[Sequence, int]]) -> bool:
+        """Whether there are blocks for so many more tokens of each sequence."""
+        if not self.is_oversubscribed:
+            return True
+        needed = sum(-(-(len(each.tokens) + count) // CACHE_BLOCK) - each.block_count for each, count in parts)
+        return needed <= self.total - int(np.count_nonzero(self._owned_by_active()))
+
+    def can_start(self, tokens: list[int]) -> bool:
+        """Whether there are blocks for the tokens, and one for each active sequence to grow."""
+        if not self.is_oversubscribed:
+            return True
+        owned = self._owned_by_active()
+        length, other = self._longest_prefix(tokens)
+        shared = () if other is None else other.blocks[: length // CACHE_BLOCK]
+        needed = -(-len(tokens) // CACHE_BLOCK) - int(np.count_nonzero(owned[np.asarray(shared, np.int32)]))
+        return needed + sum(each.is_active for each in self._owners) <= self.total - int(np.count_nonzero(owned))
 
     def truncate(self, sequence: Sequence, length: int) -> None:
         """Cut a sequence to its first `length` tokens, or fewer: a shared block stays full or is given up."""
@@ -133,27 +189,50 @@ class Sequences:
 
     def _free(self, sequence: Sequence) -> np.ndarray:
         """Return the blocks that neither this sequence nor any other owns."""
-        free = np.ones(self.count * self.blocks_per_sequence, np.bool_)
+        free = np.ones(self.total, np.bool_)
         for other in (*self._owners, sequence):
             free[other.blocks[: other.block_count]] = False
         return np.flatnonzero(free)
+
+    def _owned_by_active(self) -> np.ndarray:
+        """Return whether an active sequence owns each block, bool[total]."""
+        owned = np.zeros(self.total, np.bool_)
+        for sequence in self._owners:
+            if sequence.is_active:
+                owned[sequence.blocks[: sequence.block_count]] = True
+        return owned
+
+    def _longest_prefix(self, tokens: list[int]) -> tuple[int, Sequence | None]:
+        """Return the sequence with the longest prefix of the tokens in full blocks, after the length of the prefix."""
+        lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
+        best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
+        return (lengths[best], self._owners[best]) if best >= 0 and lengths[best] else (0, None)
 
     def _is_shared(self, sequence: Sequence, index: int) -> bool:
         """Return whether another sequence owns the block at an index of this one."""
         others = (other for other in self._owners if other is not sequence)
         return any(index < other.block_count and other.blocks[index] == sequence.blocks[index] for other in others)
 
-    def _shared_prefix(self, tokens: Tokens[int]) -> Sequence:
+    def _shared_prefix(self, tokens: list[int]) -> Sequence:
         """Return a new sequence with the full blocks of the longest prefix of the tokens that any sequence has."""
         sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
-        lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
-        best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
-        if best >= 0 and lengths[best]:
-            length, other = lengths[best], self._owners[best]
+        length, other = self._longest_prefix(tokens)
+        if other is not None:
             sequence.block_count = length // CACHE_BLOCK
             sequence.blocks[: sequence.block_count] = other.blocks[: sequence.block_count]
             sequence.tokens += other.tokens[:length]
         return sequence
+
+
+_all: weakref.WeakSet[Sequences] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for sequences in _all:
+        sequences.end_other_threads()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _is_worth(shared: int, cached: int, wanted: int) -> bool:
@@ -166,11 +245,12 @@ def _is_worth(shared: int, cached: int, wanted: int) -> bool:
     return shared >= min(cached, wanted) // 2
 
 
-def _shared(a: Tokens[int], b: Tokens[int]) -> int:
+def _shared(a: list[int], b: list[int]) -> int:
     """Return the length of the common prefix of two sequences."""
-    count = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        count += 1
-    return count
+    low, high = 0, min(len(a), len(b))
+    if a[:1] != b[:1] or a[:high] == b[:high]:
+        return high if a[:1] == b[:1] else 0
+    while high - low > 1:  # a[:low] is common, a[:high] is not; lists are compared in C
+        middle = (low + high) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle)
+    return low

@@ -15,15 +15,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from ingot.errors import IngotError, ResourceError, StoppedError
-from ingot.llm.engine import Engine, mixed_rows
-from ingot.llm.generation import Generation
+from ingot.llm.engine import PAUSE_SECONDS, Engine, mixed_rows
+from ingot.llm.generation import Decode, Drawn, Generation, decode_plainly, one_by_one, taken
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence
 
 MAX_WAITING = 256  # answers that wait for a sequence
 STEP_SECONDS = 0.05  # the time of a step that decodes answers and computes a chunk of a prompt
 LEAST_CHUNK = 16  # tokens of a prompt that a step computes at least
-_PAUSE_SECONDS = 0.005  # until free sequences are looked for again
 _FORGETTING = 0.2  # the weight of the newest measurement of the time per token
 
 Notify = Callable[[Generation, bool, "IngotError | None"], None]
@@ -40,8 +39,11 @@ class Counts:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     completion_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     finished: int = 0
     cancelled: int = 0
+    preempted: int = 0
     failed: int = 0
     steps: int = 0
 
@@ -50,21 +52,18 @@ class Counts:
 class _Request:
     generation: Generation
     notify: Notify
+    rank: tuple[int, int]  # priority, and number of arrival
     sequence: Sequence | None = None
     submitted: float = field(default_factory=time.perf_counter)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the answer has ended."""
-        if self.generation.max_tokens == 0:
-            self.generation.stop("length")
-        return self.generation.finish_reason is not None
+    def __lt__(self, other: _Request) -> bool:
+        return self.rank < other.rank
 
     @property
     def rest(self) -> list[int]:
-        """The tokens of the prompt that are not computed yet."""
+        """The tokens whose keys and values are not computed yet; only the last one while the answer is drawn."""
         assert self.sequence is not None
-        return self.generation.prompt[len(self.sequence.tokens) :]
+        return self.generation.tokens[len(self.sequence.tokens) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +87,17 @@ class _Part:
 class Service:
     """Draws the tokens of many answers on one engine, in a thread of its own.
 
-    max_waiting: the most answers that wait for one of the engine's sequences. In f32 an answer has the same bits as if
-    it were drawn alone. Use it as a context manager, or call `close`.
+    max_waiting: the most answers that wait for one of the engine's sequences, None for any number. In f32 an answer has
+    the same bits as if it were drawn alone. Use it as a context manager, or call `close`.
     """
 
-    def __init__(self, engine: Engine, max_waiting: int = MAX_WAITING):
+    def __init__(self, engine: Engine, max_waiting: int | None = MAX_WAITING, decode: Decode = decode_plainly):
         engine.prepare(["mixed"])
         self.engine = engine
+        self._decode = decode
         self.max_waiting = max_waiting
         self.counts = Counts()
-        self._waiting: list[tuple[int, int, _Request]] = []  # a heap: (priority, number of arrival, request)
+        self._waiting: list[_Request] = []  # a heap
         self._arrivals = itertools.count()
         self._active: list[_Request] = []
         self._changed = threading.Condition()
@@ -114,6 +114,11 @@ class Service:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts answers: it is not closed, and its thread lives, which a forked child does not have."""
+        return not self._closing and self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
@@ -138,25 +143,28 @@ class Service:
             if self._closing:
                 raise StoppedError("service: closed, got another answer")
             self.expect_room()
-            heapq.heappush(self._waiting, (priority, next(self._arrivals), _Request(generation, notify)))
+            heapq.heappush(self._waiting, _Request(generation, notify, (priority, next(self._arrivals))))
             self._changed.notify()
 
     def expect_room(self, count: int = 1) -> None:
         """Raise BusyError unless so many answers more can be queued."""
         waiting = len(self._waiting)
-        if waiting + count > self.max_waiting:
+        if self.max_waiting is not None and waiting + count > self.max_waiting:
             raise BusyError(
                 f"service: busy, got {count} more and {waiting} waiting, expected at most {self.max_waiting}"
             )
 
     def close(self) -> None:
         """End the service and its answers, with the finish reason "closed"."""
+        if not self._thread.is_alive():  # a forked child has no such thread, and another may have held the lock
+            return
         with self._changed:
             self._closing = True
-            for request in [*self._active, *(request for *_, request in self._waiting)]:
+            for request in [*self._active, *self._waiting]:
                 request.generation.stop("closed")
             self._changed.notify()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # the garbage collector may call from any thread
+            self._thread.join()
 
     # -- in the thread of the service ---------------------------------------------------------------------------
 
@@ -169,7 +177,7 @@ class Service:
         finally:  # nobody waits for ever, not even after a bug
             self._closing = True
             error = StoppedError("service: ended before the answer")
-            for request in [*self._active, *(request for *_, request in self._waiting)]:
+            for request in [*self._active, *self._waiting]:
                 self._fail(request, error)
 
     def _steps(self) -> Generator[None, None, None]:
@@ -185,46 +193,62 @@ class Service:
                 self._step()
                 yield
             elif self._waiting:
-                time.sleep(_PAUSE_SECONDS)  # other callers of the model use every sequence
+                time.sleep(PAUSE_SECONDS)  # other callers of the model use every sequence
 
     def _admit(self) -> None:
         """Start waiting answers in free sequences; end those that were stopped while they waited."""
         sequences = self.engine.sequences
         with self.engine.lock, self._changed:
-            for entry in [entry for entry in self._waiting if entry[2].is_over]:
-                self._waiting.remove(entry)
+            for request in [request for request in self._waiting if request.generation.is_over]:
+                self._waiting.remove(request)
                 heapq.heapify(self._waiting)
-                self._end(entry[2])
-            while self._waiting and sequences.has_room:
-                *_, request = heapq.heappop(self._waiting)
+                self._end(request)
+            while self._waiting and sequences.has_room and sequences.can_start(self._waiting[0].generation.tokens):
+                request = heapq.heappop(self._waiting)
                 generation = request.generation
-                request.sequence = sequences.start(generation.prompt, self._run)
-                generation.usage.reused_tokens = len(request.sequence.tokens)
+                request.sequence = sequences.start(generation.tokens, self._run)
+                if not generation.usage.completion_tokens:
+                    generation.usage.reused_tokens = len(request.sequence.tokens)
                 self._active.append(request)
+
+    def _put_back(self) -> None:
+        """Put the youngest answer of the lowest priority back into the queue: its tokens are computed again later."""
+        request = max(self._active)
+        assert request.sequence is not None
+        self._active.remove(request)
+        self.engine.sequences.finish(request.sequence)
+        request.sequence = None
+        self.counts.preempted += 1
+        with self._changed:
+            heapq.heappush(self._waiting, request)
 
     def _step(self) -> None:
         """Run one token of each answer and a chunk of the prompts, and report the new tokens."""
-        parts = self._parts()
-        begin = time.perf_counter()
+        begin, sequences = time.perf_counter(), self.engine.sequences
+        parts: list[_Part] = []
         try:
             with self.engine.lock:
-                self._compute(parts)
+                parts = self._parts()
+                while parts and not sequences.can_grow([(part.sequence, len(part.tokens)) for part in parts]):
+                    self._put_back()
+                    parts = self._parts()
+                drawn = self._compute(parts) if parts else []
         except IngotError as error:
             for part in parts:
                 self._fail(part.request, error)
             return
         seconds = time.perf_counter() - begin
         self._measure(sum(len(part.tokens) for part in parts), seconds)
-        for part in parts:
-            if part.draws:
-                self._take(part.request, seconds)
+        for request, tokens in drawn:
+            self._report(request, tokens, seconds)
 
     def _parts(self) -> list[_Part]:
         """Return the tokens of a step: the last one of each answer, and the next ones of prompts."""
-        parts = [_Part(request, [request.generation.token], True) for request in self._active if not request.rest]
+        rests = [(request, request.rest) for request in self._active]
+        parts = [_Part(request, rest, True) for request, rest in rests if len(rest) == 1]
         room = self._chunk(len(parts))
-        for request in self._active:
-            if room and (rest := request.rest):
+        for request, rest in rests:
+            if room and len(rest) > 1:
                 parts.append(_Part(request, rest[:room], len(rest) <= room))
                 room -= len(parts[-1].tokens)
         return parts
@@ -242,30 +266,30 @@ class Service:
             new, old = seconds / tokens, self._seconds_per_token
             self._seconds_per_token = new if not old else old + _FORGETTING * (new - old)
 
-    def _compute(self, parts: list[_Part]) -> None:
+    def _compute(self, parts: list[_Part]) -> list[tuple[_Request, list[Drawn]]]:
+        """Run a step; return the tokens that answers drew. The caller holds the engine's lock."""
+        drawing = [part.request for part in parts if part.draws]
         if all(part.draws and len(part.tokens) == 1 for part in parts):
-            self.engine.decode([(part.sequence, part.tokens[0], part.request.generation.sampler) for part in parts])
+            steps = self._decode(self.engine, [(part.request.generation, part.sequence) for part in parts])
         else:
             self.engine.mixed([(part.sequence, part.tokens, part.sampler) for part in parts])
+            tokens = [taken(request.generation) for request in drawing]
+            steps = [[] if token is None else [token] for token in tokens]
+        return list(zip(drawing, steps, strict=True))
 
-    def _take(self, request: _Request, seconds: float) -> None:
-        """Report the token that an answer drew in a step of so many seconds."""
-        generation, usage = request.generation, request.generation.usage
-        if generation.finish_reason is not None:
-            return
-        if usage.completion_tokens:
+    def _report(self, request: _Request, tokens: list[Drawn], seconds: float) -> None:
+        """Report the tokens that an answer drew in a step of so many seconds."""
+        usage = request.generation.usage
+        if usage.completion_tokens > len(tokens):
             usage.decode_seconds += seconds
         else:
             usage.prefill_seconds = time.perf_counter() - request.submitted
-        try:
-            generation.sampler.check()
-            is_token = generation.take()
-        except IngotError as error:  # of the logits or of the answer's constraint
-            self._fail(request, error)
-            return
-        if is_token:
-            self.counts.completion_tokens += 1
-            request.notify(generation, True, None)
+        for drawn in one_by_one(tokens):
+            if drawn.error is not None:
+                self._fail(request, drawn.error)
+            else:
+                self.counts.completion_tokens += 1
+                request.notify(request.generation, True, None)
 
     def _fail(self, request: _Request, error: IngotError) -> None:
         request.generation.stop("error")
@@ -273,7 +297,7 @@ class Service:
 
     def _release(self) -> None:
         """End finished answers; their sequences stay cached."""
-        for request in [each for each in self._active if each.is_over]:
+        for request in [each for each in self._active if each.generation.is_over]:
             self._end(request)
 
     def _end(self, request: _Request, error: IngotError | None = None) -> None:
@@ -285,6 +309,8 @@ class Service:
                 self.engine.sequences.finish(request.sequence)
             counts.prompt_tokens += generation.usage.prompt_tokens
             counts.reused_tokens += generation.usage.reused_tokens
+            counts.drafted_tokens += generation.usage.drafted_tokens
+            counts.accepted_tokens += generation.usage.accepted_tokens
         if error is not None:
             counts.failed += 1
         elif generation.finish_reason in ("stop", "length"):

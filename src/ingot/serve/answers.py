@@ -13,7 +13,8 @@ import anyio
 
 from ingot.errors import IngotError, StoppedError
 from ingot.llm.generation import Generation
-from ingot.llm.model import LLM, LogProbs
+from ingot.llm.model import LLM
+from ingot.llm.sampling import LogProbs
 from ingot.llm.service import Service
 from ingot.llm.text import TextStream
 from ingot.serve.parts import Part, PartReader
@@ -43,7 +44,8 @@ class Answer:
     """An answer of a request: its generation, and how its text is read.
 
     reader: splits the text into parts. shown: control tokens that belong to the text. ids: the number of characters of
-    a call's identifier. stopped_by: the stop string that ended the answer.
+    a call's identifier. tokens: the number drawn up to the end of the answer; the service may have drawn more by then.
+    is_stopped: whether its text ended the answer. stopped_by: the stop string that did.
     """
 
     generation: Generation
@@ -52,13 +54,15 @@ class Answer:
     reader: PartReader = field(default_factory=PartReader)
     shown: dict[int, str] = field(default_factory=dict)
     ids: int = 24
+    tokens: int = 0
     reasoning_tokens: int = 0
+    is_stopped: bool = False
     stopped_by: str | None = None
 
     @property
     def finish_reason(self) -> str:
-        """Why the answer ended: "stop", "length" or "tool_calls"."""
-        reason = self.generation.finish_reason or "length"
+        """Why the answer ended: "stop", "length", "timeout" or "tool_calls"."""
+        reason = "stop" if self.is_stopped else self.generation.finish_reason or "length"
         return "tool_calls" if reason == "stop" and self.reader.has_calls else reason
 
     def call_id(self) -> str:
@@ -97,10 +101,8 @@ async def pieces(served: Served, answer: Answer) -> AsyncGenerator[Piece, None]:
     loop, arrived = asyncio.get_running_loop(), asyncio.Queue[tuple[int, list[LogProbs]] | IngotError | None]()
 
     def notify(generation: Generation, is_token: bool, error: IngotError | None) -> None:
-        sampler, token = generation.sampler, generation.token
-        wants_logprobs = is_token and sampler.sampling.logprobs is not None
-        logprobs = [LogProbs(token, sampler.logprob, sampler.top)] if wants_logprobs else []
-        loop.call_soon_threadsafe(arrived.put_nowait, (token, logprobs) if is_token else error)
+        logprobs = [generation.logprobs] if is_token and generation.logprobs is not None else []
+        loop.call_soon_threadsafe(arrived.put_nowait, (generation.token, logprobs) if is_token else error)
 
     served.service.submit(generation, notify, answer.priority)
     try:
@@ -108,15 +110,17 @@ async def pieces(served: Served, answer: Answer) -> AsyncGenerator[Piece, None]:
             if isinstance(drawn, IngotError):
                 raise drawn
             token, logprobs = drawn
+            answer.tokens += 1
             was_reasoning = reader.is_reasoning
             parts = reader.push(stream.push(token))
             answer.reasoning_tokens += was_reasoning or reader.is_reasoning
             yield Piece(parts, [token], logprobs)
             answer.stopped_by = stream.stop
-            if stream.stopped or reader.is_over:
+            answer.is_stopped = stream.stopped or reader.is_over
+            if answer.is_stopped:
                 generation.stop()
                 break
-        if generation.finish_reason not in ("stop", "length"):
+        if not answer.is_stopped and generation.finish_reason not in ("stop", "length", "timeout"):
             raise StoppedError("service: closed before the end of the answer")
         parts = reader.push(stream.finish())
         answer.stopped_by = stream.stop

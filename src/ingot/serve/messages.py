@@ -252,7 +252,7 @@ class _Writer:
             "input_tokens": usage.prompt_tokens - usage.reused_tokens,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": usage.reused_tokens,
-            "output_tokens": usage.completion_tokens,
+            "output_tokens": self._answer.tokens,
             "output_tokens_details": {"thinking_tokens": self._answer.reasoning_tokens},
         }
 

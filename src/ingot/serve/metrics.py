@@ -68,9 +68,12 @@ _TOTALS = {
     "ingot_prompt_tokens": ("Tokens of prompts", "prompt_tokens"),
     "ingot_cached_tokens": ("Tokens of prompts found in the cache", "reused_tokens"),
     "ingot_completion_tokens": ("Tokens drawn", "completion_tokens"),
+    "ingot_drafted_tokens": ("Tokens that speculative decoding predicted", "drafted_tokens"),
+    "ingot_accepted_tokens": ("Predicted tokens that were drawn", "accepted_tokens"),
     "ingot_answers_finished": ("Answers that ended by themselves", "finished"),
     "ingot_answers_cancelled": ("Answers that their clients ended", "cancelled"),
     "ingot_answers_failed": ("Answers that ended with an error", "failed"),
+    "ingot_answers_preempted": ("Times that an answer gave its cache blocks up", "preempted"),
     "ingot_steps": ("Runs of the model", "steps"),
 }
 _TOTALS_OF_PLAIN = {

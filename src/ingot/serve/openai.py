@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.llm.model import LLM, LogProbs
+from ingot.llm.model import LLM
+from ingot.llm.sampling import LogProbs
 from ingot.llm.text import checked_stops
 from ingot.serve.answers import Answer, Piece, Served, Whole, pieces, together, wholes
 from ingot.serve.chat import answers_of
@@ -92,7 +93,7 @@ def usage(answers: Sequence[Answer]) -> Json:
     """Return the numbers of tokens of a request's answers; a prompt counts once for all of its choices."""
     prompts = {tuple(answer.generation.prompt): answer.generation.usage for answer in reversed(answers)}
     prompt = sum(each.prompt_tokens for each in prompts.values())
-    completion = sum(answer.generation.usage.completion_tokens for answer in answers)
+    completion = sum(answer.tokens for answer in answers)
     cached = sum(each.reused_tokens for each in prompts.values())
     return {
         "prompt_tokens": prompt,

@@ -82,6 +82,7 @@ class Request(msgspec.Struct, kw_only=True):
     stop: str | list[str] | None = None
     priority: int | None = None
     structured_outputs: StructuredOutputs | None = None
+    timeout: float | None = None
 
     @property
     def choices(self) -> int:
@@ -101,7 +102,7 @@ class Request(msgspec.Struct, kw_only=True):
 
         Raises InputError for a key of logit_bias that is not a token.
         """
-        names = "max_tokens temperature top_p top_k min_p seed".split()
+        names = "max_tokens temperature top_p top_k min_p seed timeout".split()
         names += "repetition_penalty presence_penalty frequency_penalty".split()
         options = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.seed is not None:

@@ -268,9 +268,9 @@ class _Writer:
         counts = {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.reused_tokens, "cache_write_tokens": 0},
-            "output_tokens": usage.completion_tokens,
+            "output_tokens": self._answer.tokens,
             "output_tokens_details": {"reasoning_tokens": self._answer.reasoning_tokens},
-            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + self._answer.tokens,
         }
         return {
             "id": self._id,

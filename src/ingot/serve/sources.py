@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ingot.errors import LimitError
 from ingot.llm import LLM, memory_of
 from ingot.llm.embedder import Embedder, is_embedder
-from ingot.llm.keywords import ModelKeywords
+from ingot.llm.keywords import ModelKeywords, StepKeywords
 from ingot.llm.memory import Memory
 from ingot.llm.reranker import Reranker
 from ingot.llm.service import MAX_WAITING, Service
@@ -47,7 +47,7 @@ def kept(model: Servable, max_waiting: int = MAX_WAITING) -> Source:
     engine = model.engine
 
     def start(name: str) -> Served:
-        return Served(name, model, Service(engine, max_waiting))
+        return Served(name, model, Service(engine, max_waiting, model.decode))
 
     return Source("language", start, lambda: model.memory.total, is_kept=True)
 
@@ -59,7 +59,7 @@ class Opening:
     language: the options of `LLM`; other models have no use for context and cache_dtype. sequences: answers that
     are drawn together. max_waiting: requests of a model that may wait. budget: bytes that a language model may have;
     without an option `context` its context is the longest that fits, at most the default. rows: of a joined run of a
-    plain model.
+    plain model. steps: options of `LLM` for the steps of a language model.
     """
 
     language: ModelKeywords
@@ -67,6 +67,7 @@ class Opening:
     max_waiting: int
     budget: int
     rows: int = MAX_ROWS
+    steps: StepKeywords = field(default_factory=StepKeywords)
 
     def source(self, path: str) -> Source:
         """Return the source of a model at a path, of which only the configuration is read.
@@ -100,12 +101,13 @@ class Opening:
 
     def _language(self, name: str, path: str) -> Served:
         options: ModelKeywords = {**self.language, "context": self._planned(path).context}
-        llm = LLM(path, sequences=self.sequences, **options)
-        return Served(name, llm, Service(llm.engine, self.max_waiting))
+        llm = LLM(path, sequences=self.sequences, **self.steps, **options)
+        return Served(name, llm, Service(llm.engine, self.max_waiting, llm.decode))
 
     def _planned(self, path: str) -> Memory:
         """Return the memory of a language model. Raises LimitError for one that does not fit."""
-        plan = memory_of(path, sequences=self.sequences, **self.language)
+        positions = self.steps.get("cache_positions")
+        plan = memory_of(path, sequences=self.sequences, cache_positions=positions, **self.language)
         if plan.total <= self.budget:
             return plan
         if self.language["context"] is not None:
@@ -113,7 +115,7 @@ class Opening:
                 f"{path}: too large for a context of {plan.context}, got {plan.total} bytes, expected at most "
                 f"{self.budget}"
             )
-        return memory_of(path, sequences=self.sequences, budget=self.budget, **self.language)
+        return memory_of(path, sequences=self.sequences, cache_positions=positions, budget=self.budget, **self.language)
 
 
 def kind_at(path: str, template: str | os.PathLike[str] | None) -> Kind:

@@ -36,7 +36,7 @@ def build_decoder(
     weights: Weights,
     *,
     context: int,
-    sequences: int,
+    cache_blocks: int,
     cache_dtype: DType,
 ) -> None:
     """Build the whole model in an empty graph."""
@@ -46,7 +46,7 @@ def build_decoder(
         graph.add_input(name, TensorType(i32, (rows,)))
     graph.add_input("blocks", TensorType(i32, (symbol("sequences"), blocks_per_sequence)))
     graph.add_input("take", TensorType(i32, (taken,)))
-    attend = _CachedAttention(graph, template, settings, context, sequences * blocks_per_sequence, cache_dtype)
+    attend = _CachedAttention(graph, template, settings, context, cache_blocks, cache_dtype)
     builder = LayerBuilder(graph, template, settings, weights, (rows,), attend)
     hint = template.embedding.positions or ""
     table, x = write_layers(

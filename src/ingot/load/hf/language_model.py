@@ -35,6 +35,7 @@ class LanguageModel:
     context: int
     vocab_size: int
     config: Mapping[str, Any]
+    cache_blocks: int = 0
 
     @property
     def blocks_per_sequence(self) -> int:
@@ -47,12 +48,14 @@ def load_language_model(
     *,
     context: int | None,
     sequences: int = 1,
+    cache_positions: int | None = None,
     cache_dtype: DType = f32,
     weights: DType | None = None,
 ) -> LanguageModel:
     """Load the Graph of a model folder, from config and headers alone: weights are mapped, none is read.
 
     context: positions to plan for, None for the model's maximum. sequences: the number of sequences in the cache.
+    cache_positions: the positions of all of them together, at least those of one; None for the context of each.
     cache_dtype: f32, bf16, i8 or i4. weights: the dtype that matrices are rounded or quantized to, None for the stored
     dtype.
 
@@ -64,9 +67,11 @@ def load_language_model(
     context = _context(settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, weights)
-    _build(graph, template, settings, found, context=context, sequences=sequences, cache_dtype=cache_dtype)
+    each = -(-context // CACHE_BLOCK)
+    blocks = sequences * each if cache_positions is None else max(each, -(-cache_positions // CACHE_BLOCK))
+    _build(graph, template, settings, found, context=context, cache_blocks=blocks, cache_dtype=cache_dtype)
     found.finish(_ignored(template, settings, found.prefix))
-    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config, blocks)
 
 
 def load_dense(folder: Folder, context: int) -> LanguageModel:
@@ -165,7 +170,7 @@ def misfits(folder: Folder) -> tuple[Template, list[Misfit]]:
     graph = Graph(template.name)
     found = Weights(graph, folder, template, None)
     context = min(settings.values["context"], CACHE_BLOCK)
-    _build(graph, template, settings, found, context=context, sequences=1, cache_dtype=f32)
+    _build(graph, template, settings, found, context=context, cache_blocks=1, cache_dtype=f32)
     return template, found.misfits(_ignored(template, settings, found.prefix))
 
 
