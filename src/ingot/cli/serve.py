@@ -29,7 +29,8 @@ def serve(
 ) -> None:
     """Serve a language model by OpenAI's protocol.
 
-    Clients use http://HOST:PORT/v1 as their base URL. Ctrl-C or SIGTERM ends the server after its answers.
+    Clients use http://HOST:PORT/v1 as their base URL; http://HOST:PORT is a page for conversations.
+    Ctrl-C or SIGTERM ends the server after its answers.
 
     FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """

@@ -26,6 +26,7 @@ from ingot.errors import IngotError, InputError, KindError, LimitError, LoadErro
 from ingot.llm.service import MAX_WAITING, BusyError, Service
 from ingot.serve.metrics import Metrics
 from ingot.serve.openai import CHAT, TEXT, Form, Send, Served, document, prepared, stream
+from ingot.serve.page import page
 from ingot.serve.requests import (
     ChatRequest,
     CompletionRequest,
@@ -52,7 +53,7 @@ def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waitin
     """Return an ASGI application that serves a language model by OpenAI's protocol.
 
     name: the model's name in answers. api_key: the key that clients must send as `Authorization: Bearer KEY`, except
-    for /health and /ready. max_waiting: the most answers that wait; others are refused with status 429.
+    for the page, /health and /ready. max_waiting: the most answers that wait; others are refused with status 429.
 
     The application owns a `Service` on the model's engine between its startup and its shutdown.
 
@@ -64,7 +65,8 @@ def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waitin
         "/tokenize": server.tokenize, "/detokenize": server.detokenize,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
-        "/v1/models": server.models, "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
+        "/": page, "/v1/models": server.models, "/health": server.health, "/ready": server.health,
+        "/metrics": server.metrics,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
