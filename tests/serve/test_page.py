@@ -188,7 +188,7 @@ def test_escape_stops_an_answer(page):
     shown = page.answered()
     assert page.text(".message:last-child .note") == "Stopped." and len(shown[1]) > 20
     for _ in range(500):
-        if "ingot_requests_active 0.0" in httpx.get(f"{page.address}/metrics").text:
+        if "ingot_requests_active 0.0" in httpx.get(f"{page.address}/metrics", timeout=300).text:
             break
         time.sleep(0.02)
     else:
@@ -419,7 +419,7 @@ def test_every_control_has_a_name(page):
 
 
 def test_the_page_allows_its_own_script_alone(address):
-    got = httpx.get(f"{address}/")
+    got = httpx.get(f"{address}/", timeout=300)
     html, policy = document()
     assert (got.text, got.headers["content-security-policy"]) == (html, policy)
     assert "unsafe" not in policy and "default-src 'none'" in policy and "connect-src 'self'" in policy

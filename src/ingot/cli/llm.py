@@ -56,6 +56,17 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with the FOLDER argument and its options; the command receives one `ModelFolder`."""
 
     @with_path("folder")
+    @with_language
+    @functools.wraps(command)
+    def opened(folder: str, language: ModelKeywords, **options: Any) -> None:
+        command(ModelFolder(folder, language), **options)
+
+    return opened
+
+
+def with_language(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with the options of `LLM`; it receives them as a dict `language`."""
+
     @click.option(
         "--context", type=click.IntRange(1), help="Context length in tokens.  [default: the model's, at most 4096]"
     )
@@ -69,12 +80,12 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     )
     @template_option
     @functools.wraps(command)
-    def opened(folder: str, **options: Any) -> None:
+    def received(**options: Any) -> None:
         names = ("context", "precision", "cache_dtype", "threads", "executor", "template")
-        own: Any = {name: options.pop(name) for name in names}
-        command(ModelFolder(folder, own), **options)
+        language = {name: options.pop(name) for name in names}
+        command(language=language, **options)
 
-    return opened
+    return received
 
 
 def with_generation(command: Callable[..., None]) -> Callable[..., None]:
