@@ -181,12 +181,18 @@ def test_a_conversation_has_the_answers_of_the_library_and_outlives_a_reload(pag
 
 
 def test_escape_stops_an_answer(page):
-    page.settings(temperature=0.8, max_tokens=450, seed=1)
+    page.settings(schema='{"type": "string", "minLength": 5000}')  # fills the context
+    page.run(
+        """new MutationObserver((_, watch) => {
+          if (!document.querySelector('.assistant .text')?.textContent) return;
+          watch.disconnect();
+          document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
+        }).observe(document.getElementById('messages'), { subtree: true, childList: true })"""
+    )
     page.send("def read(path):")
-    page.tab.wait_for(f"{LAST}.querySelector('.text')?.textContent.length > 20")
-    page.tab.press("Escape")
+    page.tab.wait_for("!document.getElementById('stop').hidden || document.querySelector('.note')")
     shown = page.answered()
-    assert page.text(".message:last-child .note") == "Stopped." and len(shown[1]) > 20
+    assert page.text(".message:last-child .note") == "Stopped." and shown[1]
     for _ in range(500):
         if "ingot_requests_active 0.0" in httpx.get(f"{page.address}/metrics", timeout=300).text:
             break
@@ -203,6 +209,7 @@ def test_versions_of_answers_and_messages(page):
     page.click("Regenerate")
     _, second = page.answered()
     assert page.text(".message:last-child .versions") == "2/2" and first != second
+    page.run("document.querySelector('[aria-label=\"Version before\"]').focus()")
     page.click("Version before")
     assert page.run(SHOWN) == ["import os", first]
     page.click("Edit this message")
@@ -261,6 +268,35 @@ def test_markdown_is_elements_and_html_is_text(page):
     assert not {"script", "img", "b", "iframe", "style", "object", "form"} & set(found)
     code = page.text(".text pre")
     assert code.rstrip() == "<b>"
+
+
+def test_code_is_copied_and_thoughts_are_folded(page, browser):
+    browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    page.tab.call("Page.bringToFront")
+    file = chat("q", "```py\na = 1\n  b\n```").replace('"content": "```', '"reasoning": "<i>hm</i>", "content": "```')
+    page.give("pick-import", "x.json", file)
+    page.tab.wait_for("document.querySelectorAll('#chats .open').length === 1")
+    page.run("document.querySelector('#chats .open').click()")
+    page.run("document.querySelector('.code .copy').click()")
+    page.tab.wait_for("document.querySelector('.code .copy').textContent === 'Copied'")
+    assert page.run("navigator.clipboard.readText()") == "a = 1\n  b"
+    assert page.text(".thoughts div") == "<i>hm</i>"
+    assert page.run("document.querySelector('.thoughts').open") is False
+    page.click("Show as plain text")
+    assert page.text(".plain") == "```py\na = 1\n  b\n```"
+    assert page.run("document.querySelectorAll('.code').length") == 0
+
+
+def test_a_conversation_is_renamed(page):
+    page.settings(max_tokens=2)
+    page.ask("x")
+    page.run("document.getElementById('title').focus()")
+    page.run("document.getElementById('title').select()")
+    page.tab.call("Input.insertText", text="<b>New</b>")
+    page.tab.press("Enter", "\r")
+    assert page.text("#chats .open") == "<b>New</b>"
+    page.tab.reload()
+    assert page.text("#chats .open") == "<b>New</b>"
 
 
 def test_links_are_addresses_of_the_web_alone(page):

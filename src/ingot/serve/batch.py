@@ -176,7 +176,8 @@ async def _answer(application: Starlette, prompt: Prompt) -> Answer:
         return Answer(prompt, 400, msgspec.json.encode(_REFUSED))
     status, document = await _post(application, prompt.url, bytes(prompt.body))
     if status == 503:
-        raise StoppedError(f"custom_id {shown(prompt.custom_id)}: the service ended before the answer")
+        failed = msgspec.json.decode(document)["error"]["message"]
+        raise StoppedError(f"custom_id {shown(prompt.custom_id)}: no answer, got {failed}")
     return Answer(prompt, status, document)
 
 

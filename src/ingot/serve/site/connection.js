@@ -7,7 +7,7 @@ const KEY = 'ingot.key';
 const MODEL = 'ingot.model';
 const WAIT = 2000; // milliseconds until a server that did not answer is asked again
 
-/** The key, and the models as /v1/models lists them. */
+/** The key, and the language models as /v1/models lists them. */
 export const server = { key: sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? '', models: [] };
 
 let timer = null;
@@ -17,13 +17,13 @@ let notify = () => {};
 export async function connect(changed) {
   notify = changed ?? notify;
   try {
-    server.models = await models(server.key);
+    server.models = (await models(server.key)).filter(({ kind }) => kind === undefined || kind === 'language');
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     report(error);
     return;
   }
-  banner('');
+  banner(server.models.length ? '' : 'The server has no language model.');
   drawModels();
   notify();
 }
@@ -69,6 +69,11 @@ function askKey(wrong) {
   at('key-field').select();
 }
 
+function decline() {
+  const button = create('button', { type: 'button', class: 'quiet-button', click: () => askKey('') }, 'Enter the key');
+  if (!server.models.length) banner('The server expects a key.', button);
+}
+
 at('key-form').addEventListener('submit', () => {
   server.key = at('key-field').value.trim();
   sessionStorage.setItem(KEY, server.key);
@@ -76,12 +81,11 @@ at('key-form').addEventListener('submit', () => {
   else localStorage.removeItem(KEY);
   connect();
 });
-at('key-cancel').addEventListener('click', () => at('key').close());
-at('key').addEventListener('close', () => {
-  if (!server.models.length) {
-    banner('The server expects a key.', create('button', { type: 'button', class: 'quiet-button', click: () => askKey('') }, 'Enter the key'));
-  }
+at('key-cancel').addEventListener('click', () => {
+  at('key').close();
+  decline();
 });
+at('key').addEventListener('cancel', decline); // Esc
 at('model').addEventListener('change', () => {
   localStorage.setItem(MODEL, at('model').value);
   notify();

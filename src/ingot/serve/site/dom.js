@@ -35,21 +35,26 @@ export function iconButton(name, label, click, properties) {
 
 /** Copies text, and shows on the button that it is copied. */
 export async function copy(text, button) {
-  if (navigator.clipboard) {
-    await navigator.clipboard.writeText(text);
-  } else { // a page of another machine without TLS has no clipboard
-    const field = create('textarea', { class: 'hidden-field', readonly: true });
-    field.value = text;
-    document.body.append(field);
-    field.select();
-    document.execCommand('copy');
-    field.remove();
-  }
+  // A page of another machine has no clipboard without TLS, and a browser may forbid it.
+  const isCopied = await (navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false);
+  if (!isCopied) copySelected(text);
   const before = [...button.childNodes];
-  button.replaceChildren(icon('check'), ...before.filter((node) => node.nodeName === 'SPAN').map(() => create('span', {}, 'Copied')));
+  const words = before.some(({ nodeName }) => nodeName === 'SPAN') ? [create('span', {}, 'Copied')] : [];
+  button.replaceChildren(icon('check'), ...words);
   button.disabled = true;
   setTimeout(() => {
     button.replaceChildren(...before);
     button.disabled = false;
   }, 1500);
+}
+
+function copySelected(text) {
+  const field = create('textarea', { class: 'hidden-field', readonly: true });
+  const focused = document.activeElement;
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand('copy');
+  field.remove();
+  focused.focus();
 }

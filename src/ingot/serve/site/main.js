@@ -44,6 +44,7 @@ function drawList() {
 
 function drawMessages() {
   const nodes = path(current);
+  const focused = focusedButton();
   const isBusy = running.has(current.id);
   updates = new Map();
   at('messages').replaceChildren(...nodes.map((node) => {
@@ -55,6 +56,7 @@ function drawMessages() {
     updates.set(node.id, update);
     return element;
   }));
+  if (focused) at('messages').children[focused.index]?.querySelector(`button[aria-label="${focused.label}"]:enabled`)?.focus();
   at('empty').hidden = nodes.length > 0;
   at('messages').hidden = !nodes.length;
   const known = model();
@@ -62,6 +64,14 @@ function drawMessages() {
   const context = known?.max_model_len ? `The model reads up to ${known.max_model_len.toLocaleString('en')} tokens. ` : '';
   at('facts').textContent = `${context}Conversations stay in this browser.`;
   drawEnd();
+}
+
+/** Returns which button of which message has the focus, so that it has it after the messages are drawn anew. */
+function focusedButton() {
+  const element = document.activeElement;
+  const index = [...at('messages').children].indexOf(element.closest('.message'));
+  const label = element.getAttribute('aria-label');
+  return index >= 0 && element.localName === 'button' && label ? { index, label } : null;
 }
 
 function drawComposer() {

@@ -65,7 +65,8 @@ export async function* answer(body, key, signal) {
     const data = line.slice(5).trim();
     if (data === '[DONE]') return;
     const chunk = JSON.parse(data);
-    if (chunk.error) throw refusal(chunk.error.type === 'invalid_request_error' ? 400 : 500, chunk);
+    if (chunk.error?.type === 'invalid_request_error') throw refusal(400, chunk);
+    if (chunk.error) throw new ServerError('refused', 'The server ended the answer.', chunk.error.message);
     yield chunk;
   }
   throw gone(' any more: the answer is not complete');
