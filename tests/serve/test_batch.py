@@ -92,7 +92,7 @@ def test_a_stream_is_refused(call, tmp_path):
 @pytest.mark.parametrize("torn", [True, False])
 def test_a_killed_batch_goes_on(tmp_path, call, torn):
     prompts, output = tmp_path / "prompts.jsonl", tmp_path / "answers.jsonl"
-    ids = [f"a{i}" for i in range(24)]
+    ids = [f"a{i}" for i in range(60)]
     prompts.write_text("".join(line(each, body={"prompt": each, "max_tokens": 60, "temperature": 0}) for each in ids))
     command = [*COMMAND, "batch", prompts, "-o", output, *MODEL, "--sequences", "2"]
     with subprocess.Popen(command) as process:
@@ -116,7 +116,7 @@ def test_a_killed_batch_goes_on(tmp_path, call, torn):
 
 def test_an_interrupted_batch_writes_no_half_answers(tmp_path):
     prompts, output = tmp_path / "prompts.jsonl", tmp_path / "answers.jsonl"
-    prompts.write_text("".join(line(f"a{i}", body={"prompt": "a", "max_tokens": 400}) for i in range(60)))
+    prompts.write_text("".join(line(f"a{i}", body={"prompt": "a", "max_tokens": 400}) for i in range(2000)))
     with subprocess.Popen([*COMMAND, "batch", prompts, "-o", output, *MODEL], stderr=subprocess.PIPE) as process:
         while not output.exists() or not output.read_bytes():
             assert process.poll() is None
@@ -124,7 +124,7 @@ def test_an_interrupted_batch_writes_no_half_answers(tmp_path):
         process.send_signal(signal.SIGINT)
         process.wait()
     assert process.returncode == 130
-    assert 0 < len(answers(output)) < 60 and all(each["status_code"] == 200 for each in answers(output).values())
+    assert 0 < len(answers(output)) < 2000 and all(each["status_code"] == 200 for each in answers(output).values())
 
 
 def test_standard_streams(tmp_path):
@@ -132,6 +132,23 @@ def test_standard_streams(tmp_path):
     done = subprocess.run(command, input=line("a") + line("b"), capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(json.loads(each)["custom_id"] for each in done.stdout.splitlines()) == ["a", "b"]
+
+
+def test_outputs_that_cannot_be_written(call, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(line(f"a{i}") for i in range(30)))
+    for output in (tmp_path / "none" / "a.jsonl", tmp_path, "/dev/null"):
+        code, _, err = call("batch", prompts, "-o", output, *MODEL)
+        assert code == 73 and str(output) in err
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "batch", prompts, *MODEL], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 73 and "cannot be written, got No space left" in done.stderr, done.stderr
+    with subprocess.Popen(
+        [*COMMAND, "batch", prompts, *MODEL], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as ended:
+        ended.stdout.readline()
+        ended.stdout.close()
+        assert (ended.wait(), ended.stderr.read()) == (0, b"")
 
 
 def test_progress_on_a_terminal_alone(tmp_path):
@@ -201,8 +218,6 @@ def test_two_batches_do_not_write_one_file(call, tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX)
         code, _, err = call("batch", prompts, "-o", output, *MODEL)
     assert code == 75 and "in use by another process" in err
-    code, _, err = call("batch", prompts, "-o", tmp_path / "none" / "a.jsonl", *MODEL)
-    assert code == 73 and "cannot be opened" in err
 
 
 def test_the_name_of_the_model(call, tmp_path):

@@ -14,7 +14,7 @@ import click
 from ingot.cli.fetch import local
 from ingot.cli.llm import ModelFolder, with_language
 from ingot.cli.output import Output
-from ingot.errors import ResourceError
+from ingot.errors import OutputError, ResourceError
 from ingot.load.hub import shown_name
 from ingot.support.columns import counted
 
@@ -61,12 +61,20 @@ def batch(
 
             def receive(answer: Answer) -> None:
                 nonlocal failed
-                file.write(answer.line)
-                file.flush()
+                try:
+                    file.write(answer.line)
+                    file.flush()
+                except OSError as error:
+                    raise OutputError(f"{output}: cannot be written, got {error.strerror}") from error
                 failed += answer.status != 200
                 show(answer)
 
-            run(application, rest, receive, sequences)
+            try:
+                run(application, rest, receive, sequences)
+            except OutputError as error:
+                if isinstance(error.__cause__, BrokenPipeError):  # the reader of stdout has what it wants
+                    raise error.__cause__ from None
+                raise
     if failed:
         click.echo(f"ingot: {counted(failed, 'answer')} of {len(rest)}: an error instead of a text", err=True)
 

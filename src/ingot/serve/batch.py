@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, Literal
@@ -111,6 +112,8 @@ def answers_file(path: str, prompts: Sequence[Prompt]) -> Iterator[tuple[IO[byte
     Raises InputError for a file with anything else than answers to these prompts, ResourceError while another process
     writes it, OutputError if it cannot be opened.
     """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OutputError(f"{path}: not a file, expected a file, or - for stdout")
     try:
         file = open(path, "a+b")  # noqa: SIM115 - closed below
     except OSError as error:
