@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 def batch(
     prompts: str, output: str, folder: str, yes: bool, name: str | None, sequences: int, language: ModelKeywords
 ) -> None:
-    """Answer the prompts of a file, as `ingot serve` does, without a server.
+    """Answer the prompts of a file.
 
-    PROMPTS has OpenAI's batch format: a JSON object in each line with custom_id, method (POST), url
+    The answers are those of `ingot serve`. PROMPTS has OpenAI's batch format: a JSON object in each line with custom_id, method (POST), url
     (/v1/chat/completions, /v1/completions or /v1/embeddings) and body; - reads stdin. The answers are in the order in
     which they are complete. If --output has answers already, only the other prompts are answered: a command that was
     ended goes on when it is repeated.
