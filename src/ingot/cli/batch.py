@@ -36,10 +36,10 @@ def batch(
 ) -> None:
     """Answer the prompts of a file.
 
-    The answers are those of `ingot serve`. PROMPTS has OpenAI's batch format: a JSON object in each line with custom_id, method (POST), url
-    (/v1/chat/completions, /v1/completions or /v1/embeddings) and body; - reads stdin. The answers are in the order in
-    which they are complete. If --output has answers already, only the other prompts are answered: a command that was
-    ended goes on when it is repeated.
+    The answers are those of `ingot serve`. PROMPTS has OpenAI's batch format: a JSON object in each line with
+    custom_id, method (POST), url (/v1/chat/completions, /v1/completions or /v1/embeddings) and body; - reads stdin. The
+    answers are in the order in which they are complete. If --output has answers already, only the other prompts are
+    answered: a command that was ended goes on when it is repeated.
     """
     try:
         from ingot.serve import app
