@@ -5,13 +5,16 @@ import os
 import signal
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
 
+import chromium
 import ingot.ops
+from chromium import Chromium
 from ingot.cli import main
 
 assert ingot.ops  # the import registers every op
@@ -48,6 +51,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if rest:
         config.hook.pytest_deselected(items=rest)
         items[:] = [item for item in items if item not in rest]
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """One for all tests of a process. CI has it."""
+    if chromium.PROGRAM is None and not os.environ.get("CI"):
+        pytest.skip("chromium is not installed: web pages are not tried; .ci/run installs it")
+    found = Chromium(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A browser for the tests of sites."""
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,19 +7,8 @@ from typing import Any
 
 import pytest
 
-import chromium
 from chromium import Chromium, Tab, served
 from web_pages import BLANK, Opened
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """One for all tests of a process. CI has it."""
-    if chromium.PROGRAM is None and not os.environ.get("CI"):
-        pytest.skip("chromium is not installed: web pages are not tried; .ci/run installs it")
-    found = Chromium(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -125,6 +125,13 @@ class Tab:
             time.sleep(0.05)
         return value
 
+    def reload(self) -> None:
+        """Loads the page again, and waits until it is there."""
+        before = len(list(self._events("Page.loadEventFired")))
+        self.call("Page.reload")
+        while len(list(self._events("Page.loadEventFired"))) == before:
+            self._browser.receive()
+
     def drag(self, points: list[tuple[float, float]]) -> None:
         """Draws a line with the mouse, through points of the window."""
         for kind, (x, y) in zip(["mousePressed", *["mouseMoved"] * len(points)], [points[0], *points], strict=True):

@@ -14,6 +14,7 @@ from click.shell_completion import shell_complete
 
 from ingot import __version__
 from ingot.cli import (
+    batch,
     bench,
     chat,
     contract,
@@ -123,7 +124,7 @@ def commands() -> None:
 
 
 GROUPS = (
-    run, llm, chat, serve, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit,
+    run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit,
     template,
 )  # fmt: skip
 for group in GROUPS:

@@ -60,8 +60,9 @@ def serve(
 ) -> None:  # fmt: skip
     """Serve models over HTTP.
 
-    Language models answer by OpenAI's protocol: clients use http://HOST:PORT/v1 as their base URL. Other models answer
-    by the Open Inference Protocol. Ctrl-C or SIGTERM ends the server after its answers.
+    Language models answer by the protocols of OpenAI and Anthropic: clients use http://HOST:PORT/v1 as their base URL,
+    and http://HOST:PORT is a page for conversations. Other models answer by the Open Inference Protocol. Ctrl-C or
+    SIGTERM ends the server after its answers.
 
     The first MODEL is loaded at once, each other one when a request needs it. NAME is its name for clients. MODEL is a
     model folder, a GGUF or ONNX file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.

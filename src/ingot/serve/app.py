@@ -36,6 +36,7 @@ from ingot.serve.messages import MESSAGES, CountRequest, count_tokens
 from ingot.serve.metrics import Metrics
 from ingot.serve.models import Kind, Model, Models, Source
 from ingot.serve.openai import CHAT, TEXT
+from ingot.serve.page import page
 from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
 from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
@@ -71,7 +72,8 @@ def app(
     """Return an ASGI application that serves models.
 
     models: a model, or several by their names; a `Source` is loaded when a request needs it. name: the name of a single
-    model. api_key: the key that clients must send as `Authorization: Bearer KEY`, except for /health and /ready.
+    model. api_key: the key that clients must send as `Authorization: Bearer KEY`, except for the page, /health
+    and /ready.
     max_waiting: the most answers of a model that wait; others are refused with status 429. memory: the bytes of all
     loaded models; by default 80 % of the memory that this process may use. idle: the seconds without a request after
     which a model of a `Source` is unloaded.
@@ -96,7 +98,7 @@ def application(models: Models, api_key: str | None) -> Starlette:
         "/tokenize": server.tokenize, "/detokenize": server.detokenize,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
-        "/v1/models": server.listed, "/v1/models/{name:path}": server.listed_one,
+        "/": page, "/v1/models": server.listed, "/v1/models/{name:path}": server.listed_one,
         "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
