@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -194,7 +195,7 @@ def test_escape_stops_an_answer(page):
     shown = page.answered()
     assert page.text(".message:last-child .note") == "Stopped." and shown[1]
     for _ in range(500):
-        if "ingot_requests_active 0.0" in httpx.get(f"{page.address}/metrics", timeout=300).text:
+        if re.search(r"ingot_requests_active\{.*\} 0.0", httpx.get(f"{page.address}/metrics", timeout=300).text):
             break
         time.sleep(0.02)
     else:
@@ -222,6 +223,7 @@ def test_versions_of_answers_and_messages(page):
     page.click("Version after")
     page.click("Version before")
     page.tab.reload()
+    page.tab.wait_for(READY)
     assert page.run(SHOWN) == ["import os", first]
     page.click("Edit this answer")
     page.run("document.querySelector('.editor').value = 'mine'")
