@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+from pathlib import Path
 
 import click
 
@@ -23,9 +24,29 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option("--name", help="Name of the model for clients.  [default: FOLDER]")
 @click.option("--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Answers drawn together.")
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
-@click.option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
+@click.option(
+    "--api-key", "api_keys", multiple=True, envvar="INGOT_API_KEY", help="Key that clients must send; several."
+)
+@click.option("--api-key-file", type=click.Path(path_type=Path), help="File with a key in each line.")
+@click.option("--allowed-host", "hosts", multiple=True, help="Further name of the server in requests, as of a proxy.")
+@click.option("--cors-origin", "origins", multiple=True, help="Web site whose pages may use the server; *: any.")
+@click.option(
+    "--drain", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds for the last answers."
+)
+@click.option("--log-json", is_flag=True, help="Write log lines as JSON objects.")
 def serve(
-    folder: ModelFolder, host: str, port: int, name: str | None, sequences: int, queue: int, api_key: str | None
+    folder: ModelFolder,
+    host: str,
+    port: int,
+    name: str | None,
+    sequences: int,
+    queue: int,
+    api_keys: tuple[str, ...],
+    api_key_file: Path | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    drain: float,
+    log_json: bool,
 ) -> None:
     """Serve a language model by OpenAI's protocol.
 
@@ -34,20 +55,26 @@ def serve(
     FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     try:
-        import uvicorn
-
         from ingot.serve import app
+        from ingot.serve.access import LOCAL_HOSTS, keys_of_file
+        from ingot.serve.connections import Limits, Server
+        from ingot.serve.log import configure
     except ModuleNotFoundError as error:
         raise ResourceError(f"serve: no {error.name}, expected pip install 'ingot-compiler[serve]'") from error
-    if host not in LOCAL and api_key is None:
+    keys = [*api_keys, *(keys_of_file(api_key_file) if api_key_file else [])]
+    if host not in LOCAL and not keys:
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
+    allowed = {*LOCAL_HOSTS, *hosts} if host in LOCAL else hosts
     model = shown_name(folder.path) if name is None else name
-    served = app(folder.open(sequences), model, api_key=api_key, max_waiting=queue)
-    config = uvicorn.Config(served, log_level="warning", timeout_keep_alive=30)
+    served = app(folder.open(sequences), model, api_keys=keys, hosts=allowed, origins=origins, max_waiting=queue)
+    configure(log_json)
+    server = Server(served, Limits(drain_seconds=drain))
     with listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
         print_text(f"serving {model}: http://{host}:{listener.getsockname()[1]}/v1")
         sys.stdout.flush()
-        uvicorn.Server(config).run([listener])
+        server.run([listener])
+    if server.failed:
+        raise ResourceError("serve: the model's service has ended by a bug; the log has its position")
 
 
 def listening(host: str, port: int) -> socket.socket:

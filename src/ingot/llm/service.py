@@ -116,6 +116,11 @@ class Service:
         self.close()
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the service draws answers: neither closed nor ended by a bug."""
+        return not self._closing
+
+    @property
     def waiting(self) -> int:
         """The number of answers that wait for a sequence."""
         return len(self._waiting)

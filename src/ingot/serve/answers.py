@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from ingot.errors import IngotError
+from ingot.errors import IngotError, StoppedError
 from ingot.llm.generation import Generation
 from ingot.llm.model import LLM, LogProbs
 from ingot.llm.service import Service
@@ -51,6 +51,8 @@ async def pieces(
             if stream.stopped:
                 generation.stop()
                 return
+        if generation.finish_reason == "closed":
+            raise StoppedError("service: closed before the end of the answer")
         if rest := stream.finish():
             yield Piece(rest)
     finally:

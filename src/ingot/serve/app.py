@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hmac
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -17,6 +16,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -24,9 +25,14 @@ from starlette.routing import Route
 
 from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
 from ingot.llm.service import MAX_WAITING, BusyError, Service
+from ingot.serve.access import Access, checked_keys
+from ingot.serve.errors import refusal
+from ingot.serve.limits import body_of
+from ingot.serve.log import RequestLog, request_id
 from ingot.serve.metrics import Metrics
 from ingot.serve.openai import CHAT, TEXT, Form, Send, Served, document, prepared, stream
 from ingot.serve.requests import (
+    MAX_INPUTS,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
@@ -38,8 +44,8 @@ from ingot.serve.requests import (
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
 
-MAX_BODY_BYTES = 8 << 20  # of a request
 PING_SECONDS = 10.0  # the longest silence of a stream
+CLIENT_CLOSED = 499  # the status in the log when the client has gone before the response
 RETRY_SECONDS = 1  # after which a client tries again when the queue is full
 
 Body = TypeVar("Body")
@@ -48,17 +54,27 @@ _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
 _FIELDS = {name for kind in (ChatRequest, CompletionRequest, EmbeddingRequest) for name in kind.__struct_fields__}
 
 
-def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waiting: int = MAX_WAITING) -> Starlette:
+def app(
+    llm: LLM,
+    name: str = "ingot",
+    *,
+    api_keys: Collection[str] = (),
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    max_waiting: int = MAX_WAITING,
+) -> Starlette:
     """Return an ASGI application that serves a language model by OpenAI's protocol.
 
-    name: the model's name in answers. api_key: the key that clients must send as `Authorization: Bearer KEY`, except
-    for /health and /ready. max_waiting: the most answers that wait; others are refused with status 429.
+    name: the model's name in answers. api_keys: clients must send one of them as `Authorization: Bearer KEY`, except
+    for /health and /ready. hosts: the names by which clients may address the server, by default any. origins: the web
+    sites whose pages may use the server from browsers, by default none; "*" is any. max_waiting: the most answers that
+    wait; others are refused with status 429.
 
     The application owns a `Service` on the model's engine between its startup and its shutdown.
 
-    Raises InputError for an encoder.
+    Raises InputError for an encoder, and for keys that HTTP cannot carry.
     """
-    server = _Server(llm, name, api_key, max_waiting)
+    server = _Server(llm, name, max_waiting)
     posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/v1/chat/completions": server.chat, "/v1/completions": server.complete, "/v1/embeddings": server.embed,
         "/tokenize": server.tokenize, "/detokenize": server.detokenize,
@@ -68,16 +84,25 @@ def app(llm: LLM, name: str = "ingot", *, api_key: str | None = None, max_waitin
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
-    errors: Any = {IngotError: on_error, HTTPException: on_http_error}
-    return Starlette(routes=routes, lifespan=server.lifespan, exception_handlers=errors)
+    middleware = [Middleware(RequestLog)]
+    if origins:
+        middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"],
+                                     allow_headers=["*"], expose_headers=["x-request-id"]))  # fmt: skip
+    middleware.append(Middleware(Access, keys=checked_keys(api_keys), hosts=hosts))
+    errors: Any = {
+        IngotError: on_error, HTTPException: on_http_error, ClientDisconnect: on_disconnect, Exception: on_bug,
+    }  # fmt: skip
+    application = Starlette(routes=routes, lifespan=server.lifespan, exception_handlers=errors, middleware=middleware)
+    application.state.is_alive, application.state.stop = server.is_alive, server.stop
+    return application
 
 
 class _Server:
     """The endpoints over one model."""
 
-    def __init__(self, llm: LLM, name: str, api_key: str | None, max_waiting: int):
+    def __init__(self, llm: LLM, name: str, max_waiting: int):
         self.engine = llm.engine  # raises for an encoder before anything is started
-        self.llm, self.name, self.api_key, self.max_waiting = llm, name, api_key, max_waiting
+        self.llm, self.name, self.max_waiting = llm, name, max_waiting
         self.registry = CollectorRegistry()
         self.served: Served
 
@@ -92,6 +117,14 @@ class _Server:
         finally:
             await anyio.to_thread.run_sync(service.close)
 
+    def is_alive(self) -> bool:
+        """Whether the service draws answers."""
+        return self.served.service.is_alive
+
+    def stop(self) -> None:
+        """End all answers with an error, and accept no others."""
+        self.served.service.close()
+
     async def chat(self, http: HttpRequest) -> Response:
         """POST /v1/chat/completions."""
         return await self._generate(http, await self._read(http, ChatRequest), CHAT)
@@ -104,6 +137,8 @@ class _Server:
         """POST /v1/embeddings: the mean of the last hidden states, of length 1."""
         body = await self._read(http, EmbeddingRequest)
         texts = [body.input] if isinstance(body.input, str) else body.input
+        if len(texts) > MAX_INPUTS:
+            raise InputError(f"input: too many texts, got {len(texts)}, expected at most {MAX_INPUTS}")
         rows, tokens = await anyio.to_thread.run_sync(self._embedded, texts)
         encoded = [base64.b64encode(row.tobytes()).decode() for row in rows]
         values = encoded if body.encoding_format == "base64" else [row.tolist() for row in rows]
@@ -131,18 +166,18 @@ class _Server:
 
     async def models(self, http: HttpRequest) -> Response:
         """GET /v1/models."""
-        self._authorize(http)
         model = {"id": self.name, "object": "model", "created": self.served.created, "owned_by": "ingot",
                  "max_model_len": self.llm.context}  # fmt: skip
         return JSONResponse({"object": "list", "data": [model]})
 
     async def health(self, http: HttpRequest) -> Response:
         """GET /health and /ready: the model is loaded before the server listens, so that both are the same."""
+        if not self.is_alive():
+            return JSONResponse({"status": "ended"}, 503)
         return JSONResponse({"status": "ok"})
 
     async def metrics(self, http: HttpRequest) -> Response:
         """GET /metrics: text for Prometheus."""
-        self._authorize(http)
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
     def _embedded(self, texts: list[str]) -> tuple[np.ndarray, int]:
@@ -151,22 +186,9 @@ class _Server:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _authorize(self, http: HttpRequest) -> None:
-        if self.api_key is not None:
-            given = http.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode(), self.api_key.encode()):
-                raise HTTPException(401, "authorization: wrong key, expected 'Bearer KEY' with the server's key")
-
     async def _read(self, http: HttpRequest, kind: type[Body]) -> Body:
-        """Return the body of a request. Raises HTTPException for a wrong key, type or size, InputError for bad JSON."""
-        self._authorize(http)
-        if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise HTTPException(415, "content-type: expected application/json")
-        data = bytearray()
-        async for part in http.stream():
-            data += part
-            if len(data) > MAX_BODY_BYTES:
-                raise HTTPException(413, f"body: too large, expected at most {MAX_BODY_BYTES} bytes")
+        """Return the body of a request. Raises the errors of `body_of`, and InputError for bad JSON."""
+        data = await body_of(http)
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
@@ -250,7 +272,8 @@ def error_body(error: IngotError) -> tuple[int, dict[str, Any]]:
     at = _PARAMETER.match(str(error)) if status == 400 else None
     code = "context_length_exceeded" if "longer than the context" in str(error) else None
     parameter = at[1] if at and at[1] in _FIELDS else None
-    return status, {"error": {"message": str(error), "type": kind, "param": parameter, "code": code}}
+    return status, {"error": {"message": str(error), "type": kind, "param": parameter, "code": code,
+                               "request_id": request_id()}}  # fmt: skip
 
 
 async def on_error(http: HttpRequest, error: Exception) -> Response:
@@ -264,6 +287,15 @@ async def on_error(http: HttpRequest, error: Exception) -> Response:
 async def on_http_error(http: HttpRequest, error: Exception) -> Response:
     """Return the response for an error of HTTP, such as an unknown path."""
     assert isinstance(error, HTTPException)
-    kind = "authentication_error" if error.status_code == 401 else "invalid_request_error"
-    body = {"error": {"message": error.detail, "type": kind, "param": None, "code": None}}
-    return JSONResponse(body, error.status_code, headers=error.headers)
+    return JSONResponse(refusal(error.status_code, error.detail), error.status_code, headers=error.headers)
+
+
+async def on_disconnect(http: HttpRequest, error: Exception) -> Response:
+    """Return the response for the log: the client has closed the connection."""
+    return Response(status_code=CLIENT_CLOSED)
+
+
+async def on_bug(http: HttpRequest, error: Exception) -> Response:
+    """Return the response for any other error; the log has its type and position."""
+    headers = {"x-request-id": request_id() or ""}
+    return JSONResponse(refusal(500, "the server failed; its log has the position"), 500, headers=headers)

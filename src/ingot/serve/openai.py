@@ -16,6 +16,7 @@ from ingot.llm.model import LLM, LogProbs
 from ingot.llm.service import Service
 from ingot.llm.text import checked_stops
 from ingot.serve.answers import Piece, pieces, together
+from ingot.serve.log import count_in_log
 from ingot.serve.requests import ChatRequest, CompletionRequest, Request
 
 Json = dict[str, Any]
@@ -64,6 +65,7 @@ async def prepared(served: Served, request: Request) -> list[Generation]:
     """Return the answers of a request, without tokens. Raises the errors of `generations`, and BusyError."""
     answers = await anyio.to_thread.run_sync(generations, served.llm, request)
     served.service.expect_room(len(answers))
+    count_in_log(answers)
     return answers
 
 
