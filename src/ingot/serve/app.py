@@ -23,6 +23,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+import ingot
 from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
 from ingot.llm.service import MAX_WAITING, BusyError, Service
 from ingot.serve.access import Access, checked_keys
@@ -40,6 +41,7 @@ from ingot.serve.requests import (
     Request,
     TokenizeRequest,
 )
+from ingot.serve.schema import openapi
 
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
@@ -81,6 +83,7 @@ def app(
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/v1/models": server.models, "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
+        "/openapi.json": server.schema,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
@@ -179,6 +182,10 @@ class _Server:
     async def metrics(self, http: HttpRequest) -> Response:
         """GET /metrics: text for Prometheus."""
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def schema(self, http: HttpRequest) -> Response:
+        """GET /openapi.json: the paths and the fields of requests."""
+        return JSONResponse(openapi(http.app.routes, ingot.__version__))
 
     def _embedded(self, texts: list[str]) -> tuple[np.ndarray, int]:
         """Return the embeddings of texts, and their number of tokens."""
