@@ -15,7 +15,7 @@ WORKERS := -n 2 --dist worksteal
 SOURCES := $(shell find src cmake CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo quick test test-all wheel bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: bench-train bench-emitted bench-large bench-webgpu soak test-aarch64 test-cpus lint docs clean
+.PHONY: bench-train bench-emitted bench-large bench-webgpu soak soak-serve test-ray test-aarch64 test-cpus lint docs clean
 
 demo: $(if $(wildcard $(VENV)/ingot.stamp),$(VENV)/ingot.stamp,$(VENV)/native.stamp)
 	@$(BIN)/ingot demo
@@ -66,6 +66,10 @@ soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python -O tests/kit/onnx_survival.py --count 50000 --start 1000000
 	$(BIN)/python -O tests/kit/saved_fuzz.py --count 30000
 	$(BIN)/python tests/kit/onnx_differential.py --count 50000
+
+# MINUTES=10 for a shorter run.
+soak-serve: $(VENV)/ingot.stamp $(VENV)/extras.stamp
+	$(BIN)/python tests/kit/soak_serve.py --minutes $(or $(MINUTES),60)
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)

@@ -470,7 +470,21 @@ def test_contributing_lists_the_tests_of_every_folder():
 
 
 @pytest.mark.parametrize(
-    "target", ["demo", "quick", "test", "test-all", "wheel", "bench", "asan", "tsan", "soak", "lint", "test-aarch64"]
+    "target",
+    [
+        "demo",
+        "quick",
+        "test",
+        "test-all",
+        "wheel",
+        "bench",
+        "asan",
+        "tsan",
+        "soak",
+        "soak-serve",
+        "lint",
+        "test-aarch64",
+    ],
 )
 def test_make_has(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
