@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import ingot
-from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError
+from ingot.errors import IngotError, InputError, KindError, LimitError, LoadError, StoppedError, UnsupportedError
 from ingot.llm.service import MAX_WAITING, BusyError, Service
 from ingot.serve.access import Access, checked_keys
 from ingot.serve.errors import refusal
@@ -274,7 +274,7 @@ def error_body(error: IngotError) -> tuple[int, dict[str, Any]]:
         status, kind = 429, "rate_limit_error"
     elif isinstance(error, StoppedError):
         status, kind = 503, "server_error"
-    elif isinstance(error, InputError | LimitError | KindError | LoadError):
+    elif isinstance(error, InputError | LimitError | KindError | LoadError | UnsupportedError):
         status, kind = 400, "invalid_request_error"
     at = _PARAMETER.match(str(error)) if status == 400 else None
     code = "context_length_exceeded" if "longer than the context" in str(error) else None
