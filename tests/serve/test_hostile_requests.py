@@ -70,9 +70,9 @@ REFUSED = {
         *chat(response_format={"type": "json_schema", "json_schema": {"schema": {"$ref": "file:///etc/passwd"}}}),
         None,
     ),
-    "H19 image": (*looked_up("image_url", "file:///etc/passwd"), None),
-    "H19 address": (*looked_up("image_url", "http://127.0.0.1:1/x"), None),
-    "H19 audio": (*looked_up("input_audio", "file:///etc/passwd"), None),
+    "H19 image": (*looked_up("image_url", "file:///etc/passwd"), "messages"),
+    "H19 address": (*looked_up("image_url", "http://127.0.0.1:1/x"), "messages"),
+    "H19 audio": (*looked_up("input_audio", "file:///etc/passwd"), "messages"),
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""The catalogue of what breaks runtimes, and what tries each of it here: ONNX files (O), GGUF files and saved state (G),
-callers of Python (P) and clients of the server (H).
+"""The catalogue of what breaks runtimes, and what tries each of it here: ONNX files (O), GGUF files and saved
+state (G), callers of Python (P), clients of the server (H).
 
 An attack is a row of the tables of hostile files, all of which are loaded under limits of memory and time, too
 (`tests/load/test_onnx_limits.py`). Everything else is a test, named by its file and function.
