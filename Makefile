@@ -84,6 +84,9 @@ tsan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 test-aarch64: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	PYTHON=$(abspath $(BIN))/python tests/kit/aarch64.sh
 
+test-ray: $(VENV)/ray.stamp
+	$(VENV)/ray/bin/python -m pytest -q tests/kit/ray_cluster.py
+
 test-cpus: $(VENV)/ingot.stamp $(VENV)/cpus.stamp
 	PYTHON=$(abspath $(BIN))/python tests/kit/cpus.sh
 
@@ -163,6 +166,14 @@ $(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp
 $(VENV)/wheel.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) install "pip>=25.1"
 	$(PIP) install --group wheel
+	@touch $@
+
+# Ray brings more than the other tests together: an environment of its own.
+$(VENV)/ray.stamp: pyproject.toml build/wheel.stamp
+	$(PYTHON) -m venv $(VENV)/ray
+	$(VENV)/ray/bin/python -m pip --quiet install "pip>=25.1"
+	$(VENV)/ray/bin/python -m pip --quiet install "$(WHEEL)[serve]"
+	$(VENV)/ray/bin/python -m pip --quiet install --group ray
 	@touch $@
 
 # Its module has the name of onnxruntime: an environment of its own.
