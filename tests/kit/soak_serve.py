@@ -31,6 +31,7 @@ from ingot.cli.demo_language import FOLDER
 
 CLIENTS = 12
 SECONDS_BETWEEN_SAMPLES = 2.0
+PAUSE_SECONDS = 15.0  # a machine that pauses the process so long may close idle connections that clients use again
 MOST_GROWTH = 1.01
 Json = dict[str, Any]
 
@@ -59,6 +60,8 @@ class Load:
     expected: dict[tuple[int, int], tuple[str, list[float]]]
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
+    cut: list[tuple[float, str]] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
 
     def check(self, case: tuple[int, int], text: str, logprobs: list[float], kind: str) -> None:
@@ -157,7 +160,7 @@ def work(load: Load, seed: int) -> None:
             try:
                 draw.choice(WORKS)(load, client, draw)
             except (httpx.HTTPError, OSError) as error:
-                load.wrong.append(f"{type(error).__name__}: {error}")
+                load.cut.append((time.monotonic(), f"{type(error).__name__}: {error}"))
 
 
 def resident(process: subprocess.Popen[str]) -> int:
@@ -179,19 +182,24 @@ def main() -> int:
         for client in clients:
             client.start()
         end = time.monotonic() + 60 * asked.minutes
-        while time.monotonic() < end and not load.wrong:
-            time.sleep(min(SECONDS_BETWEEN_SAMPLES, 60 * asked.minutes / 8))
+        while (now := time.monotonic()) < end and not load.wrong:
+            time.sleep(SECONDS_BETWEEN_SAMPLES)
+            if time.monotonic() - now > PAUSE_SECONDS:
+                load.pauses.append(time.monotonic())
             sizes.append(resident(process))
         load.is_over.set()
         for client in clients:
             client.join()
         process.send_signal(signal.SIGTERM)
         code = process.wait(600)
+    load.wrong += [text for at, text in load.cut if not any(abs(at - pause) < PAUSE_SECONDS for pause in load.pauses)]
     settled = sizes[len(sizes) // 4 :]
     first, second = settled[: len(settled) // 2], settled[len(settled) // 2 :]
     growth = max(second) / max(first)
     print(f"{asked.minutes:g} minutes, {CLIENTS} clients, exit code {code}: {dict(sorted(load.counts.items()))}")
     print(f"memory: median {statistics.median(settled) / 2**20:.1f} MiB, growth {100 * (growth - 1):+.2f} %")
+    print("MiB:", *(f"{size / 2**20:.1f}" for size in sizes[:: max(1, len(sizes) // 20)]))
+    print(f"{len(load.pauses)} pauses of the machine, {len(load.cut)} connections cut")
     print(*load.wrong[:20], sep="\n")
     return int(bool(load.wrong) or growth > MOST_GROWTH or code != -signal.SIGTERM)
 

@@ -68,10 +68,14 @@ def serve(
     model = shown_name(folder.path) if name is None else name
     served = app(folder.open(sequences), model, api_keys=keys, hosts=allowed, origins=origins, max_waiting=queue)
     configure(log_json)
-    server = Server(served, Limits(drain_seconds=drain))
     with listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
-        print_text(f"serving {model}: http://{host}:{listener.getsockname()[1]}/v1")
-        sys.stdout.flush()
+        address = f"http://{host}:{listener.getsockname()[1]}/v1"
+
+        def announce() -> None:
+            print_text(f"serving {model}: {address}")
+            sys.stdout.flush()
+
+        server = Server(served, Limits(drain_seconds=drain), announce)
         server.run([listener])
     if server.failed:
         raise ResourceError("serve: the model's service has ended by a bug; the log has its position")

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ingot.serve.errors import refusal
 
 KEEP_ALIVE_SECONDS = 30  # an idle connection is closed after them
-ACCEPT_ROUNDS = 20  # of the event loop, in which a server that ends accepts the connections that are open already
+ACCEPT_ROUNDS, ACCEPT_SECONDS = 20, 0.1  # in which a server that ends accepts the connections that are open already
 LAST_SECONDS = 1  # in which a request arrives that has begun when the server ends
 GRACE_SECONDS = 10  # in which answers end after they were stopped
 
@@ -185,11 +185,13 @@ class Connection(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """A server of `ingot.serve.app` that answers every request that it has received before it ends.
 
-    After `run`, `failed` is whether the application has ended by itself, after a bug.
+    announce: called when the server answers requests and signals. After `run`, `failed` is whether the application has
+    ended by itself, after a bug.
     """
 
-    def __init__(self, app: Starlette, limits: Limits | None = None):
+    def __init__(self, app: Starlette, limits: Limits | None = None, announce: Callable[[], None] | None = None):
         self.app = app
+        self.announce = announce
         self.limits = Limits() if limits is None else limits
         self.failed = False
         protocol = type("LimitedConnection", (Connection,), {"limits": self.limits})
@@ -201,6 +203,12 @@ class Server(uvicorn.Server):
             )
         )  # fmt: skip
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, and announce it."""
+        await super().startup(sockets)
+        if self.announce is not None:
+            self.announce()
+
     async def on_tick(self, counter: int) -> bool:
         """Return whether the server ends: after a signal, or when the application has ended."""
         self.failed = self.failed or not self.app.state.is_alive()
@@ -209,7 +217,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no further connection, wait for the answers in progress, and end the application."""
         for _ in range(ACCEPT_ROUNDS):
-            await asyncio.sleep(0)
+            await asyncio.sleep(ACCEPT_SECONDS / ACCEPT_ROUNDS)
         overdue = asyncio.get_running_loop().call_later(self.limits.drain_seconds, self._stop_answers)
         try:
             await super().shutdown(sockets)
