@@ -21,6 +21,7 @@ PROMPTS = [f"def f{index}(a, b):\n" for index in range(48)]
 OPTIONS = {"max_tokens": 12, "temperature": 0}
 LOAD = {"precision": "f32"}
 PORT = 18231
+os.environ["RAY_raylet_start_wait_time_s"] = "300"  # the machine may be busy
 
 
 @pytest.fixture(scope="module", autouse=True)

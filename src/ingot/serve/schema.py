@@ -55,7 +55,7 @@ class ErrorDocument(msgspec.Struct):
 
 def openapi(routes: Iterable[BaseRoute], version: str) -> dict[str, Any]:
     """Return the document of OpenAPI 3.1 for the routes of a server."""
-    kinds = [*dict.fromkeys(BODIES.values()), ErrorDocument]
+    kinds: list[type[msgspec.Struct]] = [*dict.fromkeys(BODIES.values()), ErrorDocument]
     references, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(kinds, references, strict=True))
     paths: dict[str, Any] = {}
