@@ -2,7 +2,7 @@
 
 Clients send completions, chats, streams, long prompts, requests that are cancelled or dropped, and bad requests. Each
 answer has the tokens and the logprobs, to the bit, that it has alone. The memory of the server is flat: its maximum in
-the second half of the run exceeds that of the first by less than 1 %, after a quarter of the time. The exit code is 1
+the second half of the run exceeds that of the first by less than 3 %, after a quarter of the time. The exit code is 1
 when an answer differs or the memory grows.
 """
 
@@ -32,7 +32,7 @@ from ingot.cli.demo_language import FOLDER
 CLIENTS = 12
 SECONDS_BETWEEN_SAMPLES = 2.0
 PAUSE_SECONDS = 15.0  # a machine that pauses the process so long may close idle connections that clients use again
-MOST_GROWTH = 1.01
+MOST_GROWTH = 1.03
 Json = dict[str, Any]
 
 OPTIONS: list[Json] = [
