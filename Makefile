@@ -15,7 +15,7 @@ WORKERS := -n 2 --dist worksteal
 SOURCES := $(shell find src cmake CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo quick test test-all wheel bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: bench-train bench-emitted bench-large bench-webgpu soak test-aarch64 test-cpus lint docs clean
+.PHONY: bench-train bench-emitted bench-large bench-webgpu soak soak-serve test-ray test-aarch64 test-cpus lint docs clean
 
 demo: $(if $(wildcard $(VENV)/ingot.stamp),$(VENV)/ingot.stamp,$(VENV)/native.stamp)
 	@$(BIN)/ingot demo
@@ -67,6 +67,10 @@ soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python -O tests/kit/saved_fuzz.py --count 30000
 	$(BIN)/python tests/kit/onnx_differential.py --count 50000
 
+# MINUTES=10 for a shorter run.
+soak-serve: $(VENV)/ingot.stamp $(VENV)/extras.stamp
+	$(BIN)/python tests/kit/soak_serve.py --minutes $(or $(MINUTES),60)
+
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)
 	for program in $(C_TESTS); do $(sanitizer_options) build/asan/$$program || exit 1; done
@@ -79,6 +83,9 @@ tsan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 
 test-aarch64: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	PYTHON=$(abspath $(BIN))/python tests/kit/aarch64.sh
+
+test-ray: $(VENV)/ray.stamp
+	$(VENV)/ray/bin/python -m pytest -q tests/kit/ray_cluster.py
 
 test-cpus: $(VENV)/ingot.stamp $(VENV)/cpus.stamp
 	PYTHON=$(abspath $(BIN))/python tests/kit/cpus.sh
@@ -159,6 +166,14 @@ $(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp
 $(VENV)/wheel.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) install "pip>=25.1"
 	$(PIP) install --group wheel
+	@touch $@
+
+# Ray brings more than the other tests together: an environment of its own.
+$(VENV)/ray.stamp: pyproject.toml build/wheel.stamp
+	$(PYTHON) -m venv $(VENV)/ray
+	$(VENV)/ray/bin/python -m pip --quiet install "pip>=25.1"
+	$(VENV)/ray/bin/python -m pip --quiet install "$(WHEEL)[serve]"
+	$(VENV)/ray/bin/python -m pip --quiet install --group ray
 	@touch $@
 
 # Its module has the name of onnxruntime: an environment of its own.

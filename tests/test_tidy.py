@@ -39,6 +39,7 @@ ROOMS = (
     ("quantize",),
     ("contracts",),
     ("serve",),
+    ("ray",),
     ("cli",),
     ("__main__",),
 )
@@ -431,7 +432,7 @@ def test_no_skips():
 def test_every_module_is_reachable():
     entry_points = re.findall(r'"(ingot[\w.]*):\w+"', (ROOT / "pyproject.toml").read_text())
     waiting, seen = (
-        ["ingot", "ingot.__main__", "ingot.integrations.onnx_backend", *FOREIGN_MODULES, *entry_points],
+        ["ingot", "ingot.__main__", "ingot.integrations.onnx_backend", "ingot.ray", *FOREIGN_MODULES, *entry_points],
         set(),
     )
     while waiting:
@@ -470,7 +471,21 @@ def test_contributing_lists_the_tests_of_every_folder():
 
 
 @pytest.mark.parametrize(
-    "target", ["demo", "quick", "test", "test-all", "wheel", "bench", "asan", "tsan", "soak", "lint", "test-aarch64"]
+    "target",
+    [
+        "demo",
+        "quick",
+        "test",
+        "test-all",
+        "wheel",
+        "bench",
+        "asan",
+        "tsan",
+        "soak",
+        "soak-serve",
+        "lint",
+        "test-aarch64",
+    ],
 )
 def test_make_has(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.serve import app
+from ingot.serve.connections import Limits, Server
 
 
 @contextlib.contextmanager
-def serving(application: Any) -> Iterator[str]:
+def serving(application: Any, limits: Limits | None = None) -> Iterator[str]:
     """Serve an ASGI application for the block; yield its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+        server = Server(application, limits)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:
@@ -37,10 +37,10 @@ def serving(application: Any) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def served(folder: Path = FOLDER, **options: Any) -> Iterator[str]:
-    """A server of a folder's model in this process: its address."""
+def served(folder: Path = FOLDER, limits: Limits | None = None, **options: Any) -> Iterator[str]:
+    """A server of a folder's model in this process, with options of `app`: its address."""
     llm = ingot.LLM(folder, precision="f32", sequences=4)
-    with serving(app(llm, "tiny-lm", **options)) as address:
+    with serving(app(llm, "tiny-lm", **options), limits) as address:
         yield address
 
 

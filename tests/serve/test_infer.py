@@ -317,8 +317,9 @@ def test_many_clients_get_the_answers_of_one(address):
 
 
 def test_keys_and_a_mounted_application():
-    inner = app(ingot.InferenceSession(COUPLED), "m", api_key="secret")
+    inner = app(ingot.InferenceSession(COUPLED), "m", api_keys=["secret"])
     outer = Starlette(routes=[Mount("/models", inner)], lifespan=lambda _: inner.router.lifespan_context(inner))
+    outer.state = inner.state
     with serving(outer) as address, httpx.Client(base_url=f"{address}/models") as client:
         for path in ("/v2", "/v2/models/m", "/v2/models/m/ready", "/v2/models/m/versions/1"):
             refused = client.get(path)

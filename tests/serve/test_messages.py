@@ -190,7 +190,7 @@ def test_bad_requests(address, body, status, stream):
 
 
 def test_keys_and_a_full_queue():
-    with served(api_key="secret", max_waiting=0) as address:
+    with served(api_keys=["secret"], max_waiting=0) as address:
         for path in (PATH, f"{PATH}/count_tokens"):
             for headers in ({}, {"x-api-key": "wrong"}):
                 got = httpx.post(address + path, json=ASK, headers=headers)

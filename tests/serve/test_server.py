@@ -220,13 +220,15 @@ def test_many_clients_get_the_answers_of_one(client):
 
 
 def test_keys_and_a_full_queue():
-    with served(api_key="secret", max_waiting=1) as address:
+    with served(api_keys=["other", "secret"], max_waiting=1) as address:
         assert httpx.get(f"{address}/health").json() == httpx.get(f"{address}/ready").json() == {"status": "ok"}
         for headers in ({}, {"authorization": "Bearer wrong"}):
             for got in (httpx.get(f"{address}/v1/models", headers=headers),
                         httpx.post(f"{address}/v1/completions", json={"prompt": "x"}, headers=headers)):  # fmt: skip
                 assert got.status_code == 401 and got.json()["error"]["type"] == "authentication_error"
         right = {"authorization": "Bearer secret"}
+        for headers in (right, {"authorization": "bearer other"}, {"x-api-key": "secret"}):
+            assert httpx.get(f"{address}/v1/models", headers=headers).status_code == 200
         assert httpx.get(f"{address}/v1/models", headers=right).json()["data"][0]["id"] == "tiny-lm"
         busy = httpx.post(f"{address}/v1/completions", json={"prompt": "x", "n": 2}, headers=right)
         assert busy.status_code == 429 and busy.headers["retry-after"] == "1"
@@ -247,7 +249,9 @@ def test_the_command_serves_until_a_signal(number: int):
         finally:
             process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    assert (out, err) == ("", "") and process.returncode in (0, -signal.SIGTERM)
+    assert out == "" and process.returncode in (0, -signal.SIGTERM)
+    (line,) = err.splitlines()  # of the answer; probes are not logged
+    assert 'path="/v1/completions" status=200' in line and "completion_tokens=4" in line
     with socket.create_server(("127.0.0.1", port)):
         pass
 

@@ -1,5 +1,5 @@
-"""The catalogue of what breaks runtimes, and what tries each of it here: ONNX files (O), GGUF files and saved state (G)
-and callers of Python (P).
+"""The catalogue of what breaks runtimes, and what tries each of it here: ONNX files (O), GGUF files and saved
+state (G), callers of Python (P), clients of the server (H).
 
 An attack is a row of the tables of hostile files, all of which are loaded under limits of memory and time, too
 (`tests/load/test_onnx_limits.py`). Everything else is a test, named by its file and function.
@@ -298,11 +298,115 @@ ROWS = {
         "options that are none",
         tests="run/session wrong_options; ort/calls another_device_is_passed_over_with_a_warning",
     ),
+    "H1": Row(
+        "the body is not JSON, is empty, an array, not UTF-8, deep or large, or has a key twice",
+        tests="serve/hostile_requests refused; serve/hostile_requests accepted; serve/server bad_bodies;"
+        " serve/operations the_depth_of_json; serve/operations the_depth_of_hostile_json",
+    ),
+    "H2": Row(
+        "lengths that are wrong, negative, there twice or with chunks; bytes and chunks one at a time",
+        tests="serve/operations bytes_that_are_no_request;"
+        " serve/operations bytes_that_arrive_one_at_a_time_are_a_request;"
+        " serve/operations many_small_chunks_are_a_body",
+    ),
+    "H3": Row(
+        "requests that arrive slowly, idle connections, large headers",
+        tests="serve/operations bytes_that_are_no_request; serve/operations idle_connections_are_limited_and_closed",
+    ),
+    "H4": Row(
+        "numbers of answers and tokens that are none, below 0, huge, fractions or texts",
+        tests="serve/hostile_requests refused; serve/hostile_requests accepted; serve/server bad_requests",
+    ),
+    "H5": Row(
+        "100,000 prompts; ids out of range, below 0 or fractions",
+        tests="serve/hostile_requests refused; serve/server bad_requests",
+    ),
+    "H6": Row(
+        "temperatures, shares, penalties and seeds out of range",
+        tests="serve/hostile_requests refused; serve/hostile_requests accepted; serve/server bad_requests",
+    ),
+    "H7": Row(
+        "biases of tokens that are none, infinite, or of all tokens",
+        tests="serve/hostile_requests refused; serve/hostile_requests accepted;"
+        " llm/service one_answers_fault_ends_no_other",
+    ),
+    "H8": Row(
+        "stop strings that are empty, long, many, or span tokens",
+        tests="serve/hostile_requests refused; llm/text_stream nothing_comes_after_a_stop_string;"
+        " llm/text_stream stop_strings_that_are_refused",
+    ),
+    "H9": Row(
+        "schemas and patterns that are deep, large, or take long to compile",
+        tests="serve/hostile_requests refused; llm/constraint bad_schemas; llm/constraint bad_patterns",
+    ),
+    "H10": Row(
+        "unknown fields, models, paths, methods and types of content",
+        tests="serve/hostile_requests accepted; serve/server bad_requests; serve/server bad_bodies;"
+        " serve/server unknown_paths_and_methods; serve/schema a_short_fuzz",
+    ),
+    "H11": Row(
+        "a client goes before its answer, in the prompt, or in a stream",
+        tests="serve/server a_closed_connection_ends_its_answer;"
+        " llm/service a_stopped_answer_frees_its_sequence_even_during_its_prompt",
+    ),
+    "H12": Row(
+        "a client that does not read",
+        tests="serve/operations a_client_that_does_not_read_loses_its_answer_and_no_other_is_delayed",
+    ),
+    "H13": Row(
+        "line breaks, and lines of the protocol, in the text of a stream",
+        tests="serve/hostile_requests text_does_not_break_the_frame_of_events",
+    ),
+    "H14": Row(
+        "more requests than the queue holds",
+        tests="serve/server keys_and_a_full_queue; llm/service a_full_queue_refuses_and_priorities_go_first",
+    ),
+    "H15": Row(
+        "SIGTERM under load, twice, and with answers that take long",
+        tests="serve/operations a_server_that_ends_loses_no_answer;"
+        " serve/operations 200_servers_that_end_lose_no_answer;"
+        " serve/operations answers_that_take_too_long_to_drain_end_with_an_error",
+    ),
+    "H16": Row(
+        "the thread of the engine ends by a bug",
+        tests="serve/operations a_service_that_ends_by_a_bug_ends_the_command",
+    ),
+    "H17": Row(
+        "errors and log lines with paths, stacks, prompts or keys",
+        tests="serve/operations a_bug_is_an_error_with_an_id_and_its_text_is_not_logged;"
+        " serve/operations log_lines_have_no_prompt_no_answer_and_no_key; serve/hostile_requests refused",
+    ),
+    "H18": Row(
+        "pages of other web sites, other names of the host, wrong keys",
+        tests="serve/operations origins_are_closed_unless_they_are_named;"
+        " serve/operations other_names_of_the_host_are_refused; serve/server keys_and_a_full_queue;"
+        " serve/operations keys_of_a_file",
+    ),
+    "H19": Row(
+        "addresses and files that the server shall read",
+        tests="serve/hostile_requests refused",
+    ),
+    "H20": Row(
+        "streams of other clients change no bit of an answer",
+        tests="serve/server many_clients_get_the_answers_of_one;"
+        " llm/service answers_of_many_threads_have_the_tokens_of_answers_alone;"
+        " serve/schema a_short_fuzz",
+    ),
+    "H21": Row(
+        "cached prompts of other clients change no bit of an answer",
+        tests="llm/service sequences_share_full_blocks_and_write_in_none_of_them",
+    ),
+    "N16": Row(
+        "logits that are equal, NaN or -inf; a temperature near 0; a share below one token",
+        tests="llm/sampling equal_logits; llm/sampling no_token_is_chosen_from_bad_logits; llm/sampling cold_and_hot;"
+        " llm/sampling options_outside_their_range",
+    ),
 }
 
 
 def test_every_row_has_what_tries_it() -> None:
-    assert list(ROWS) == [f"{row}{i}" for row, count in (("O", 40), ("G", 8), ("P", 14)) for i in range(1, count + 1)]
+    counts = {"O": 40, "G": 8, "P": 14, "H": 21}
+    assert list(ROWS) == [*(f"{row}{i}" for row, count in counts.items() for i in range(1, count + 1)), "N16"]
     assert all(row.attack_names or row.test_names for row in ROWS.values())
     assert all(ROWS[f"G{i}"].attack_names for i in range(1, 8))
     assert [name for name, count in ATTACKS.items() if count > 1] == []

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -51,11 +52,21 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
     metavar="SECONDS",
     help="Unload a model after so long without a request.  [default: never]",
 )
-@click.option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
+@click.option(
+    "--api-key", "api_keys", multiple=True, envvar="INGOT_API_KEY", help="Key that clients must send; several."
+)
+@click.option("--api-key-file", type=click.Path(path_type=Path), help="File with a key in each line.")
+@click.option("--allowed-host", "hosts", multiple=True, help="Further name of the server in requests, as of a proxy.")
+@click.option("--cors-origin", "origins", multiple=True, help="Web site whose pages may use the server; *: any.")
+@click.option(
+    "--drain", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds for the last answers."
+)
+@click.option("--log-json", is_flag=True, help="Write log lines as JSON objects.")
 @with_drafts
 def serve(
     models: tuple[str, ...], yes: bool, language: ModelKeywords, host: str, port: int, sequences: int,
-    cache: int | None, queue: int, batch: int, memory: int | None, idle: float | None, api_key: str | None,
+    cache: int | None, queue: int, batch: int, memory: int | None, idle: float | None, api_keys: tuple[str, ...],
+    api_key_file: Path | None, hosts: tuple[str, ...], origins: tuple[str, ...], drain: float, log_json: bool,
     lookup: bool, draft: str | None,
 ) -> None:  # fmt: skip
     """Serve models over HTTP.
@@ -68,15 +79,18 @@ def serve(
     model folder, a GGUF or ONNX file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     try:
-        import uvicorn
-
+        from ingot.serve.access import LOCAL_HOSTS, keys_of_file
         from ingot.serve.app import application
+        from ingot.serve.connections import Limits, Server
+        from ingot.serve.log import configure
         from ingot.serve.models import Models
         from ingot.serve.sources import Opening, usual_budget
     except ModuleNotFoundError as error:
         raise ResourceError(f"serve: no {error.name}, expected pip install 'ingot-compiler[serve]'") from error
-    if host not in LOCAL and api_key is None:
+    keys = [*api_keys, *(keys_of_file(api_key_file) if api_key_file else [])]
+    if host not in LOCAL and not keys:
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
+    allowed = {*LOCAL_HOSTS, *hosts} if host in LOCAL else hosts
     budget = usual_budget() if memory is None else memory
     steps: StepKeywords = {"cache_positions": cache, "lookup": lookup, "draft": draft}
     opening = Opening(language, sequences, queue, budget, batch, steps)
@@ -85,12 +99,19 @@ def serve(
     first, *others = sources
     with progress(f"loading {first}"):
         served.preload()
-    config = uvicorn.Config(application(served, api_key), log_level="warning", timeout_keep_alive=30)
     with listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
+        configure(log_json)
         also = f" and {len(others)} more" if others else ""
-        print_text(f"serving {first}{also}: http://{host}:{listener.getsockname()[1]}/v1")
-        sys.stdout.flush()
-        uvicorn.Server(config).run([listener])
+        address = f"http://{host}:{listener.getsockname()[1]}/v1"
+
+        def announce() -> None:
+            print_text(f"serving {first}{also}: {address}")
+            sys.stdout.flush()
+
+        server = Server(application(served, keys, allowed, origins), Limits(drain_seconds=drain), announce)
+        server.run([listener])
+    if server.failed:
+        raise ResourceError("serve: the service of a model has ended by a bug; the log has its position")
 
 
 def paths_of(models: tuple[str, ...], yes: bool) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hmac
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
@@ -17,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -24,14 +24,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope
 from starlette.types import Send as SendMessage
 
+import ingot
 from ingot.errors import IngotError, InputError
 from ingot.llm.service import MAX_WAITING
+from ingot.serve.access import Access, checked_keys, path_of
 from ingot.serve.answers import Served
 from ingot.serve.chat import prompt_of
 from ingot.serve.embeddings import Embedding, embeddings
-from ingot.serve.errors import failure_of, openai_error
+from ingot.serve.errors import Failure, failure_of, openai_error
 from ingot.serve.events import Protocol, Send
 from ingot.serve.infer import PREFIX, Inference, inference_error
+from ingot.serve.limits import json_of
+from ingot.serve.log import RequestLog, request_id
 from ingot.serve.messages import MESSAGES, CountRequest, count_tokens
 from ingot.serve.metrics import Metrics
 from ingot.serve.models import Kind, Model, Models, Source
@@ -40,19 +44,20 @@ from ingot.serve.page import page
 from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
 from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
+from ingot.serve.schema import openapi
 from ingot.serve.sources import Servable, kept, usual_budget
 from ingot.serve.tools import Json
 
 if TYPE_CHECKING:
     from ingot.llm.model import LLM
 
-MAX_BODY_BYTES = 8 << 20  # of a request
 TEXT_KINDS: tuple[Kind, ...] = ("language", "embedding")
 KINDS: tuple[Kind, ...] = ("language", "embedding", "rerank", "plain")
 PROTOCOLS: dict[str, Protocol[Any]] = {
     "/v1/chat/completions": CHAT, "/v1/completions": TEXT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES,
 }  # fmt: skip
 _HELD = "ingot.held"  # the key of a request's models in its scope
+CLIENT_CLOSED = 499  # the status in the log when the client has gone before the response
 
 Body = TypeVar("Body")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
@@ -64,7 +69,9 @@ def app(
     models: Servable | Mapping[str, Servable | Source],
     name: str = "ingot",
     *,
-    api_key: str | None = None,
+    api_keys: Collection[str] = (),
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
     max_waiting: int = MAX_WAITING,
     memory: int | None = None,
     idle: float | None = None,
@@ -72,24 +79,27 @@ def app(
     """Return an ASGI application that serves models.
 
     models: a model, or several by their names; a `Source` is loaded when a request needs it. name: the name of a single
-    model. api_key: the key that clients must send as `Authorization: Bearer KEY`, except for the page, /health
-    and /ready.
-    max_waiting: the most answers of a model that wait; others are refused with status 429. memory: the bytes of all
-    loaded models; by default 80 % of the memory that this process may use. idle: the seconds without a request after
-    which a model of a `Source` is unloaded.
+    model. api_keys: clients must send one of them as `Authorization: Bearer KEY`, except for the page, /health and
+    /ready. hosts: the names by which clients may address the server, by default any. origins: the web sites whose pages
+    may use the server from browsers, by default none; "*" is any. max_waiting: the most answers of a model that wait;
+    others are refused with status 429. memory: the bytes of all loaded models; by default 80 % of the memory that this
+    process may use. idle: the seconds without a request after which a model of a `Source` is unloaded.
 
     The application owns the threads of the models, such as a `Service`, between its startup and its shutdown.
 
-    Raises InputError for a model that cannot be served.
+    Raises InputError for a model that cannot be served, and for keys that HTTP cannot carry.
     """
     named = models if isinstance(models, Mapping) else {name: models}
     sources = {key: model if isinstance(model, Source) else kept(model, max_waiting) for key, model in named.items()}
-    return application(Models(sources, usual_budget() if memory is None else memory, idle), api_key)
+    budget = usual_budget() if memory is None else memory
+    return application(Models(sources, budget, idle), api_keys, hosts, origins)
 
 
-def application(models: Models, api_key: str | None) -> Starlette:
-    """Return the ASGI application of a set of models."""
-    server = _Server(models, api_key)
+def application(
+    models: Models, api_keys: Collection[str] = (), hosts: Collection[str] = (), origins: Collection[str] = ()
+) -> Starlette:
+    """Return the ASGI application of a set of models, with the other arguments of `app`."""
+    server = _Server(models)
     posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         **{path: functools.partial(server.generate, protocol) for path, protocol in PROTOCOLS.items()},
         "/v1/messages/count_tokens": functools.partial(server.count, CountRequest, count_tokens),
@@ -100,21 +110,30 @@ def application(models: Models, api_key: str | None) -> Starlette:
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/": page, "/v1/models": server.listed, "/v1/models/{name:path}": server.listed_one,
         "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
+        "/openapi.json": server.schema,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
-    routes += Inference(models, server.body, server.use).routes()
-    errors: Any = {IngotError: on_error, HTTPException: on_error}
-    return Starlette(
-        routes=routes, lifespan=server.lifespan, exception_handlers=errors, middleware=[Middleware(_Holding)]
-    )
+    routes += Inference(models, server.use).routes()
+    middleware = [Middleware(RequestLog)]
+    if origins:
+        middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"],
+                                     allow_headers=["*"], expose_headers=["x-request-id"]))  # fmt: skip
+    middleware.append(Middleware(Access, keys=checked_keys(api_keys), hosts=hosts, shaped=shaped))
+    middleware.append(Middleware(_Holding))
+    errors: Any = {
+        IngotError: on_error, HTTPException: on_error, ClientDisconnect: on_disconnect, Exception: on_bug,
+    }  # fmt: skip
+    application = Starlette(routes=routes, lifespan=server.lifespan, exception_handlers=errors, middleware=middleware)
+    application.state.is_alive, application.state.stop = models.is_alive, models.stop
+    return application
 
 
 class _Server:
     """The endpoints over a set of models."""
 
-    def __init__(self, models: Models, api_key: str | None):
-        self.models, self.api_key = models, api_key
+    def __init__(self, models: Models):
+        self.models = models
         self.created = int(time.time())
         self.registry = CollectorRegistry()
         self.measured = Metrics(self.registry, models)
@@ -164,12 +183,10 @@ class _Server:
 
     async def listed(self, http: HttpRequest) -> Response:
         """GET /v1/models: every model, loaded or not."""
-        self._authorize(http)
         return JSONResponse({"object": "list", "data": [self._listed(model) for model in self.models]})
 
     async def listed_one(self, http: HttpRequest) -> Response:
         """GET /v1/models/NAME."""
-        self._authorize(http)
         return JSONResponse(self._listed(self.models.find(http.path_params["name"], KINDS)))
 
     def _listed(self, model: Model) -> dict[str, Any]:
@@ -185,42 +202,28 @@ class _Server:
 
     async def health(self, http: HttpRequest) -> Response:
         """GET /health and /ready: the first model is loaded before the server listens, so that both are the same."""
+        if not self.models.is_alive():
+            return JSONResponse({"status": "ended"}, 503)
         return JSONResponse({"status": "ok"})
 
     async def metrics(self, http: HttpRequest) -> Response:
         """GET /metrics: text for Prometheus."""
-        self._authorize(http)
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    async def schema(self, http: HttpRequest) -> Response:
+        """GET /openapi.json: the paths and the fields of requests."""
+        return JSONResponse(openapi(http.app.routes, PROTOCOLS, ingot.__version__))
 
-    def _authorize(self, http: HttpRequest) -> None:
-        if self.api_key is not None:
-            given = http.headers.get("x-api-key") or http.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode(), self.api_key.encode()):
-                raise HTTPException(401, "authorization: wrong key, expected 'Bearer KEY' with the server's key")
+    # -- inside -------------------------------------------------------------------------------------------------
 
     async def use(self, http: HttpRequest, name: str | None, kinds: Collection[Kind]) -> Any:
         """Return a loaded model, which stays loaded until the response has ended. Raises the errors of `Models.use`."""
         held: contextlib.AsyncExitStack = http.scope[_HELD]
         return await held.enter_async_context(self.models.use(name, kinds))
 
-    async def body(self, http: HttpRequest, most: int) -> bytes:
-        """Return the body of a request. Raises HTTPException for a wrong key, and for more than `most` bytes."""
-        self._authorize(http)
-        data = bytearray()
-        async for part in http.stream():
-            data += part
-            if len(data) > most:
-                raise HTTPException(413, f"body: too large, expected at most {most} bytes")
-        return bytes(data)
-
     async def _read(self, http: HttpRequest, kind: type[Body]) -> Body:
-        """Return the body of a request. Raises HTTPException for a wrong key, type or size, InputError for bad JSON."""
-        self._authorize(http)
-        if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise HTTPException(415, "content-type: expected application/json")
-        data = await self.body(http, MAX_BODY_BYTES)
+        """Return the body of a request. Raises the errors of `json_of`, and InputError for bad JSON."""
+        data = await json_of(http)
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
@@ -287,12 +290,32 @@ async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> di
 async def on_error(http: HttpRequest, error: Exception) -> Response:
     """Return the response for an error of Ingot or of HTTP, in the shape of the path's protocol."""
     assert isinstance(error, IngotError | HTTPException)
-    path = http.url.path.removeprefix(http.scope.get("root_path", ""))  # of the application that this one is mounted in
-    protocol = PROTOCOLS.get(path.removesuffix("/count_tokens").removesuffix("/input_tokens"))
+    path = path_of(http.scope)
+    protocol = protocol_of(path)
     failure = failure_of(error, _FIELDS if protocol is None else protocol.fields)
-    if path == PREFIX or path.startswith(f"{PREFIX}/"):
-        shaped = inference_error(failure)
-    else:
-        shaped = openai_error(failure) if protocol is None else protocol.error(failure)
     headers = {**(getattr(error, "headers", None) or {}), **failure.headers}
-    return JSONResponse(shaped, failure.status, headers)
+    return JSONResponse(shaped(path, failure), failure.status, headers)
+
+
+def protocol_of(path: str) -> Protocol[Any] | None:
+    """Return the protocol of a path for text, and None for other paths."""
+    return PROTOCOLS.get(path.removesuffix("/count_tokens").removesuffix("/input_tokens"))
+
+
+def shaped(path: str, failure: Failure) -> dict[str, Any]:
+    """Return an error as JSON in the shape of the path's protocol."""
+    if path == PREFIX or path.startswith(f"{PREFIX}/"):
+        return inference_error(failure)
+    protocol = protocol_of(path)
+    return openai_error(failure) if protocol is None else protocol.error(failure)
+
+
+async def on_disconnect(http: HttpRequest, error: Exception) -> Response:
+    """Return the response for the log: the client has closed the connection."""
+    return Response(status_code=CLIENT_CLOSED)
+
+
+async def on_bug(http: HttpRequest, error: Exception) -> Response:
+    """Return the response for any other error; the log has its type and position."""
+    failure = Failure(500, "server_error", "the server failed; its log has the position")
+    return JSONResponse(shaped(path_of(http.scope), failure), 500, headers={"x-request-id": request_id() or ""})

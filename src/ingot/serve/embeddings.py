@@ -12,7 +12,7 @@ import numpy as np
 from ingot.errors import InputError
 from ingot.llm.embedder import Embedder
 from ingot.serve.answers import Served
-from ingot.serve.requests import EmbeddingRequest
+from ingot.serve.requests import MAX_INPUTS, EmbeddingRequest
 from ingot.serve.texts import Text, TextQueue
 
 
@@ -38,6 +38,8 @@ async def embeddings(served: Embedding | Served, request: EmbeddingRequest) -> d
     texts = [request.input] if isinstance(request.input, str) else request.input
     if not texts:
         raise InputError("input: empty, got no texts, expected at least one")
+    if len(texts) > MAX_INPUTS:
+        raise InputError(f"input: too many texts, got {len(texts)}, expected at most {MAX_INPUTS}")
     embedder = served.embedder if isinstance(served, Embedding) else Embedder(served.llm)
 
     def encoded() -> list[list[int]]:

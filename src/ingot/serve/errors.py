@@ -10,10 +10,12 @@ from starlette.exceptions import HTTPException
 
 from ingot.errors import IngotError, InputError, LimitError, LoadError, StoppedError, UnsupportedError
 from ingot.llm.service import BusyError
+from ingot.serve.log import request_id
 from ingot.serve.models import UnavailableError, UnknownModelError
 
 RETRY_SECONDS = 1  # after which a client tries again where the server has no room
 
+_KINDS = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _PARAMETER = re.compile(r"(?:option )?([a-z_]+)")
 
 
@@ -37,8 +39,7 @@ def failure_of(error: IngotError | HTTPException, fields: set[str]) -> Failure:
     """Return an error of Ingot or of HTTP. fields: the names of a request's fields."""
     text = str(error)
     if isinstance(error, HTTPException):
-        kind = "authentication_error" if error.status_code == 401 else "invalid_request_error"
-        return Failure(error.status_code, kind, error.detail)
+        return refusal(error.status_code, error.detail)
     if isinstance(error, BusyError):
         return Failure(429, "rate_limit_error", text)
     if isinstance(error, UnknownModelError):
@@ -52,7 +53,12 @@ def failure_of(error: IngotError | HTTPException, fields: set[str]) -> Failure:
     return Failure(400, "invalid_request_error", text, at[1] if at and at[1] in fields else None, code)
 
 
+def refusal(status: int, message: str) -> Failure:
+    """Return the error of a request that is refused before a model gets it."""
+    return Failure(status, _KINDS.get(status, "invalid_request_error"), message)
+
+
 def openai_error(failure: Failure) -> dict[str, Any]:
-    """Return an error in OpenAI's shape."""
+    """Return an error in OpenAI's shape, with the id of the request that is answered."""
     fields = {"message": failure.message, "type": failure.kind, "param": failure.parameter, "code": failure.code}
-    return {"error": fields}
+    return {"error": {**fields, "request_id": request_id()}}

@@ -13,6 +13,7 @@ from ingot.errors import IngotError
 from ingot.llm.model import LLM
 from ingot.serve.answers import Answer, Served
 from ingot.serve.errors import Failure, failure_of
+from ingot.serve.log import count_in_log
 from ingot.serve.tools import Json
 
 PING_SECONDS = 10.0  # the longest silence of a stream
@@ -49,6 +50,7 @@ class Protocol(Generic[Body]):
         """Return the answers of a request, without tokens. Raises the errors of `answers`, and BusyError."""
         answers = await anyio.to_thread.run_sync(self.answers, served.llm, request)
         served.service.expect_room(len(answers))
+        count_in_log([answer.generation for answer in answers])
         return answers
 
     async def events(self, work: Callable[[Send], Awaitable[None]]) -> AsyncIterator[bytes]:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 import ingot
 from ingot.errors import InputError
 from ingot.serve.errors import Failure
+from ingot.serve.limits import body_of
 from ingot.serve.models import Models
 from ingot.serve.plain import VERSION, Plain
 from ingot.serve.tensors import InferRequest, feed_of, response_of, wanted_outputs
@@ -27,7 +28,6 @@ _EXTENSIONS = ["binary_tensor_data"]
 _LENGTH = "inference-header-content-length"
 _JSON = ("application/json", "application/octet-stream")
 
-Read = Callable[[HttpRequest, int], Awaitable[bytes]]
 Use = Callable[[HttpRequest, str, list[Any]], Awaitable[Any]]
 
 
@@ -39,12 +39,11 @@ def inference_error(failure: Failure) -> dict[str, str]:
 class Inference:
     """The endpoints of the protocol.
 
-    read: return the body of a request, up to a number of bytes, after checking its key. use: load a model for the time
-    of a request.
+    use: load a model for the time of a request.
     """
 
-    def __init__(self, models: Models, read: Read, use: Use):
-        self._models, self._read, self._use = models, read, use
+    def __init__(self, models: Models, use: Use):
+        self._models, self._use = models, use
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -59,7 +58,6 @@ class Inference:
 
     async def server(self, http: HttpRequest) -> Response:
         """GET /v2."""
-        await self._read(http, 0)
         return JSONResponse({"name": "ingot", "version": ingot.__version__, "extensions": _EXTENSIONS})
 
     async def live(self, http: HttpRequest) -> Response:
@@ -68,14 +66,12 @@ class Inference:
 
     async def ready(self, http: HttpRequest) -> Response:
         """GET /v2/models/NAME/ready: whether a request would be answered, if need be after loading the model."""
-        await self._read(http, 0)
         name = _name(http)
         model = self._models.find(name, [*{each.kind for each in self._models}])
         return JSONResponse({"name": name, "ready": model.state != "failed"}, 503 if model.state == "failed" else 200)
 
     async def metadata(self, http: HttpRequest) -> Response:
         """GET /v2/models/NAME."""
-        await self._read(http, 0)
         plain: Plain = await self._use(http, _name(http), ["plain"])
         return JSONResponse(plain.metadata())
 
@@ -83,7 +79,7 @@ class Inference:
         """POST /v2/models/NAME/infer."""
         name = _name(http)
         _expect_no_form(http)
-        body = memoryview(await self._read(http, MAX_TENSOR_BYTES))
+        body = memoryview(await body_of(http, MAX_TENSOR_BYTES))
         length = _header_length(http, len(body))
         request = await anyio.to_thread.run_sync(_parsed, body[:length])
         plain: Plain = await self._use(http, name, ["plain"])

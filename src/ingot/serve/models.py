@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import anyio
 
 from ingot.errors import IngotError, InputError, ResourceError
+from ingot.serve.answers import Served
 
 Kind = Literal["language", "embedding", "rerank", "plain"]
 WAIT_SECONDS = 30.0  # for memory that answers of other models use
@@ -173,6 +174,18 @@ class Models:
             for model in self._models.values():
                 if model.running is not None:
                     await self._begin(model, "unloading", self._unload(model))
+
+    def is_alive(self) -> bool:
+        """Whether no service of a loaded model has ended by a bug."""
+        services = [model.running.service for model in self._models.values() if isinstance(model.running, Served)]
+        return all(service.is_open for service in services)
+
+    def stop(self) -> None:
+        """End all answers with an error; the loaded models accept no others. Any thread may call it."""
+        for model in self._models.values():
+            running = model.running
+            if running is not None:
+                running.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,9 @@ from ingot.load.hf.strict_json import shown
 from ingot.serve.chat import Chat, tool_of
 from ingot.serve.tools import Tool
 
-MAX_CHOICES = 16  # answers of a request
+MAX_CHOICES = 16  # answers for each prompt of a request
+MAX_PROMPTS = 256  # prompts of a request
+MAX_INPUTS = 2048  # texts of a request for embeddings
 _MODES = ("auto", "required")
 
 
@@ -167,7 +169,7 @@ class CompletionRequest(Request, kw_only=True):
 
     @property
     def prompts(self) -> list[str] | list[list[int]]:
-        """The prompts, one or more. Raises InputError for an empty list and for other elements."""
+        """The prompts, one or more. Raises InputError for an empty list, for too many, and for other elements."""
         prompt = self.prompt
         if isinstance(prompt, str) or all(type(token) is int for token in prompt):
             prompt = [prompt]
@@ -175,6 +177,8 @@ class CompletionRequest(Request, kw_only=True):
         for kind in kinds:
             with contextlib.suppress(msgspec.ValidationError):
                 prompts: list[str] | list[list[int]] = msgspec.convert(prompt, kind)
+                if len(prompts) > MAX_PROMPTS:
+                    raise InputError(f"prompt: too many, got {len(prompts)}, expected at most {MAX_PROMPTS}")
                 if prompts and all(prompts):
                     return prompts
         raise InputError(f"prompt: got {shown(self.prompt)}, expected a text, texts, ids or lists of ids, none empty")
