@@ -44,20 +44,20 @@ static inline int64_t depthwise_image(const depthwise_block *b) {
 }
 
 /* The destinations in an output row from pixel x on, for the first wanted channel. */
-typedef struct { const float *residual; float *out; uint16_t *rounded; } depthwise_place;
+typedef struct { const float *residual; float *out; uint16_t *rounded; } depthwise_target;
 
-static inline depthwise_place depthwise_place_at(const depthwise_block *b, int64_t row) {
+static inline depthwise_target depthwise_target_at(const depthwise_block *b, int64_t row) {
   const conv_args *g = b->g;
   const int64_t *r = g->residual_strides, *o = g->out_strides, *w = g->rounded_strides;
   const int64_t y = b->y + row, channel = b->channel + b->skip;
-  return (depthwise_place){g->residual ? g->residual + b->n * r[0] + y * r[1] + b->x * r[2] + channel : NULL,
+  return (depthwise_target){g->residual ? g->residual + b->n * r[0] + y * r[1] + b->x * r[2] + channel : NULL,
                            g->out ? g->out + b->n * o[0] + y * o[1] + b->x * o[2] + channel : NULL,
                            g->rounded ? g->rounded + b->n * w[0] + y * w[1] + b->x * w[2] + channel : NULL};
 }
 
 /* Apply an epilogue that is not vectorized to the sums [DEPTHWISE_PIXELS][16] of a row, for the vector of channels `at`
  * channels after the block's first. */
-static inline void depthwise_apply(const depthwise_block *b, const depthwise_place *p, int64_t at, const float *sums) {
+static inline void depthwise_apply(const depthwise_block *b, const depthwise_target *p, int64_t at, const float *sums) {
   const conv_args *g = b->g;
   const int64_t channel = b->channel + b->skip + at;
   gemm_epilogue epilogue = *b->epilogue;
@@ -70,7 +70,7 @@ static inline void depthwise_apply(const depthwise_block *b, const depthwise_pla
 }
 
 /* The same for a bias and an activation only, on a full vector of channels. */
-static inline void depthwise_activate(const depthwise_block *b, const depthwise_place *p, int64_t at,
+static inline void depthwise_activate(const depthwise_block *b, const depthwise_target *p, int64_t at,
                                       const float *sums) {
   const conv_args *g = b->g;
   const vf bias = g->bias ? v_load(g->bias + b->channel + at) : v_set(-0.0f);
@@ -78,24 +78,24 @@ static inline void depthwise_activate(const depthwise_block *b, const depthwise_
 }
 
 /* Apply it to the sums of all rows. */
-static __attribute__((noinline)) void K(depthwise_finish)(const depthwise_block *b, const depthwise_place *places,
+static __attribute__((noinline)) void K(depthwise_finish)(const depthwise_block *b, const depthwise_target *targets,
                                                           int64_t at, const float *sums) {
   for (int64_t row = 0; row < b->rows; row++, sums += DEPTHWISE_PIXELS * 16) {
     switch (b->plain) {
-      case INGOT_ACTIVATED: depthwise_activate(b, places + row, at, sums); break;
-      default: depthwise_apply(b, places + row, at, sums);
+      case INGOT_ACTIVATED: depthwise_activate(b, targets + row, at, sums); break;
+      default: depthwise_apply(b, targets + row, at, sums);
     }
   }
 }
 
 /* Add the results of the vector of channels `at` channels after the block's first to the sums of their rows, which
  * become means at the end. */
-static inline void depthwise_mean(const depthwise_block *b, const depthwise_place *places, int64_t at) {
+static inline void depthwise_mean(const depthwise_block *b, const depthwise_target *targets, int64_t at) {
   const conv_args *g = b->g;
   const int64_t channel = b->channel + b->skip + at, lanes = b->lanes - b->skip;
   const int ends = b->x + b->pixels == g->out_width;
   for (int64_t row = 0; row < b->rows; row++) {
-    const float *out = places[row].out + at;
+    const float *out = targets[row].out + at;
     float *to = g->means + (b->n * g->out_height + b->y + row) * g->channels + channel;
     vf sum = b->x ? epilogue_load(to, lanes) : v_set(0.0f);
     for (int64_t t = 0; t < b->pixels; t++) sum = v_add(sum, epilogue_load(out + t * g->out_strides[2], lanes));
@@ -110,7 +110,7 @@ static inline void depthwise_mean(const depthwise_block *b, const depthwise_plac
 /* The block's results, of one row; filters of any size. */
 static inline __attribute__((always_inline)) void depthwise_any(const int narrow, const depthwise_block *b) {
   const conv_args *g = b->g;
-  const depthwise_place place = depthwise_place_at(b, 0);
+  const depthwise_target target = depthwise_target_at(b, 0);
   float sums[DEPTHWISE_PIXELS * 16 + 16];
   for (int64_t at = 0; at < b->count; at += 16) {
     for (int64_t t = 0; t < DEPTHWISE_PIXELS; t++) {
@@ -130,9 +130,9 @@ static inline __attribute__((always_inline)) void depthwise_any(const int narrow
       }
       v_store(sums + t * 16, sum);
     }
-    K(depthwise_finish)(b, &place, at, sums);
+    K(depthwise_finish)(b, &target, at, sums);
     switch (is_given(g->means)) {
-      case INGOT_MEANS: depthwise_mean(b, &place, at);
+      case INGOT_MEANS: depthwise_mean(b, &target, at);
     }
   }
 }
@@ -199,14 +199,14 @@ static inline __attribute__((always_inline)) void depthwise_line(
 
 /* The vectorized epilogue store, of the vector of channels `at` channels after the first; f: that of the first. */
 static inline __attribute__((always_inline)) void depthwise_store(const depthwise_block *b, const gemm_store *f,
-                                                                  const depthwise_place *places, int64_t at,
+                                                                  const depthwise_target *targets, int64_t at,
                                                                   vf sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
   const vf bias = f->bias ? v_load(f->bias + at) : v_set(-0.0f), low = v_set(f->low), high = v_set(f->high);
   const int all = b->pixels == DEPTHWISE_PIXELS; /* the usual case has no branches */
-  if (all && !places[0].residual && !places[0].rounded) {
+  if (all && !targets[0].residual && !targets[0].rounded) {
     INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
       if (row >= b->rows) break;
-      float *out = places[row].out + at;
+      float *out = targets[row].out + at;
       INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++)
         v_store(out + t * b->g->out_strides[2], v_min(high, v_max(low, v_add(sum[row][t], bias))));
     }
@@ -214,7 +214,7 @@ static inline __attribute__((always_inline)) void depthwise_store(const depthwis
   }
   INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
     if (row >= b->rows) break;
-    const depthwise_place p = places[row];
+    const depthwise_target p = targets[row];
     INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) {
       if (t >= b->pixels) break;
       const vf rest = p.residual ? v_load(p.residual + at + t * b->g->residual_strides[2]) : v_set(-0.0f);
@@ -238,8 +238,8 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
   const int64_t lines = g->kernel_h + (b->rows - 1) * g->stride_h;
   const gemm_store f = epilogue_store(b->epilogue, 0, b->channel, NULL, 0);
   depthwise_window window;
-  depthwise_place places[DEPTHWISE_ROWS];
-  for (int64_t row = 0; row < b->rows; row++) places[row] = depthwise_place_at(b, row);
+  depthwise_target targets[DEPTHWISE_ROWS];
+  for (int64_t row = 0; row < b->rows; row++) targets[row] = depthwise_target_at(b, row);
   if (!inner) depthwise_find(narrow, b, (DEPTHWISE_PIXELS - 1) * stride + taps, &window);
   const char *image = NULL;
   if (inner)
@@ -269,17 +269,17 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
       }
     }
     if (b->vectorized) {
-      depthwise_store(b, &f, places, at, sum);
+      depthwise_store(b, &f, targets, at, sum);
     } else {
       float sums[DEPTHWISE_ROWS * DEPTHWISE_PIXELS * 16 + 16];
       INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
         INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++)
           v_store(sums + (row * DEPTHWISE_PIXELS + t) * 16, sum[row][t]);
       }
-      K(depthwise_finish)(b, places, at, sums);
+      K(depthwise_finish)(b, targets, at, sums);
     }
     switch (is_given(g->means)) {
-      case INGOT_MEANS: depthwise_mean(b, places, at);
+      case INGOT_MEANS: depthwise_mean(b, targets, at);
     }
   }
 }
