@@ -48,14 +48,17 @@ DEPTHWISE = [  # batch, channels, height, width, kernel, stride, pad, dilation
     (1, 32, 9, 16, (5, 5), (3, 1), (0, 2), (1, 1)),
     (1, 16, 11, 20, (3, 3), (4, 1), (1, 1), (1, 1)),
 ]
-TRANSFORMED = [  # batch, channels, height, width, out_channels, pad
-    (1, 1, 1, 1, 1, (1, 1)),
-    (2, 20, 7, 9, 33, (1, 1)),
-    (1, 16, 4, 4, 16, (0, 0)),
-    (3, 32, 6, 27, 48, (1, 2)),
-    (1, 300, 5, 6, 40, (3, 0)),
-    (1, 24, 20, 17, 64, (1, 1)),
-    (0, 16, 4, 4, 16, (1, 1)),
+TRANSFORMED = [  # batch, channels, height, width, out_channels, groups, pad
+    (1, 1, 1, 1, 1, 1, (1, 1)),
+    (2, 20, 7, 9, 33, 1, (1, 1)),
+    (1, 16, 4, 4, 16, 1, (0, 0)),
+    (3, 32, 6, 27, 48, 1, (1, 2)),
+    (1, 300, 5, 6, 40, 1, (3, 0)),
+    (1, 24, 20, 17, 64, 1, (1, 1)),
+    (0, 16, 4, 4, 16, 1, (1, 1)),
+    (2, 96, 7, 10, 144, 3, (1, 1)),
+    (1, 40, 21, 30, 34, 2, (1, 0)),
+    (1, 528, 3, 3, 80, 2, (1, 1)),
 ]
 HALVED = [  # batch, channels, height, width, out_channels, stride of lines, pad
     (1, 1, 1, 3, 1, 1, (0, 0)),
@@ -172,25 +175,31 @@ def test_planes_of_pairs(case, way):
     check("conv2d_bf16_planes", *wide, image, strides, stored, (groups, *window), way, isas=DOT_ISAS, slack=2.4)
 
 
-def transformed(weight):
-    """[out_channels, channels, 3, 3] as the 16 matrices of F(2 x 2, 3 x 3), in float64 and rounded once."""
+def transformed(weight, groups):
+    """[out_channels, channels, 3, 3] as the 16 matrices of F(2 x 2, 3 x 3) for each group, in float64 and rounded once:
+    [16, groups, out_channels / groups, channels]."""
     factors = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
     points = np.einsum("pi,qj,ocij->pqoc", factors, factors, weight.astype(np.float64))
-    return points.reshape(16, *weight.shape[:2]).astype(np.float32)
+    return points.reshape(16, groups, -1, weight.shape[1]).astype(np.float32)
+
+
+def transformed_panels(weight, groups):
+    """The same in panels."""
+    return np.stack([packed(matrix.T) for matrix in np.concatenate(transformed(weight, groups))])
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", TRANSFORMED, ids=str)
 def test_transformed(case, way):
     """conv2d_f32_winograd is as near to float64 as sums of its 16 products for each channel; a batch changes no bit."""
-    batch, channels, height, width, out_channels, pad = case
+    batch, channels, height, width, out_channels, groups, pad = case
     x = random(batch, channels, height, width)
-    weight = random(out_channels, channels, 3, 3, seed=1)
-    stored = np.stack([packed(matrix.T) for matrix in transformed(weight)])
+    weight = random(out_channels, channels // groups, 3, 3, seed=1)
+    stored = transformed_panels(weight, groups)
     results = []
     for images in [x, *x[:, None]] if way[0] == "none" else [x]:
         image = at_page_end(images.transpose(0, 2, 3, 1), way[1])
-        rest = (1, (1, 1), pad, (1, 1)), way
+        rest = (groups, (1, 1), pad, (1, 1)), way
         results.append(
             check("conv2d_f32_winograd", images, weight, image, element_strides(image), stored, *rest, slack=4)
         )
@@ -211,7 +220,10 @@ def rounded_sums(x, weight, bias, groups, stride, pad, dilation):
     padded = np.pad(x, [(0, 0), (0, 0), *ends])
     tiles = np.lib.stride_tricks.sliding_window_view(padded, (4, 4), axis=(2, 3))[:, :, ::2, ::2]
     points = forward(forward(tiles, 4), 5).reshape(*tiles.shape[:4], 16).astype(bfloat16)
-    products = np.einsum("ncyxp,poc->noyxp", points.astype(float), transformed(weight).astype(bfloat16).astype(float))
+    n, channels, down, across = points.shape[:4]
+    split = points.astype(float).reshape(n, groups, channels // groups, down, across, 16)
+    products = np.einsum("ngcyxp,pgoc->ngoyxp", split, transformed(weight, groups).astype(bfloat16).astype(float))
+    products = products.reshape(n, len(weight), down, across, 16)
     back = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
     pixels = np.einsum("ip,jq,noyxpq->nyixjo", back, back, products.reshape(*products.shape[:4], 4, 4))
     n, down, _, across, _, out = pixels.shape
@@ -219,15 +231,15 @@ def rounded_sums(x, weight, bias, groups, stride, pad, dilation):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("case", [case for case in TRANSFORMED if case[1] % 2 == 0], ids=str)
+@pytest.mark.parametrize("case", [case for case in TRANSFORMED if case[1] // case[5] % 2 == 0], ids=str)
 def test_transformed_pairs(case, way):
     """conv2d_bf16_winograd rounds what is multiplied, and nothing else, with one definition everywhere."""
-    batch, channels, height, width, out_channels, pad = case
+    batch, channels, height, width, out_channels, groups, pad = case
     x = random(batch, channels, height, width).astype(bfloat16)
-    weight = random(out_channels, channels, 3, 3, seed=1)
-    floats = np.stack([packed(matrix.T) for matrix in transformed(weight)])
+    weight = random(out_channels, channels // groups, 3, 3, seed=1)
+    floats = transformed_panels(weight, groups)
     stored = np.ascontiguousarray(floats.reshape(*floats.shape[:2], -1, 2, 32).swapaxes(3, 4)).astype(bfloat16)
-    wide, rest = x.astype(np.float32), (stored, (1, (1, 1), pad, (1, 1)), way)
+    wide, rest = x.astype(np.float32), (stored, (groups, (1, 1), pad, (1, 1)), way)
     results = []
     for images in [x, *x[:, None]] if way[0] == "none" else [x]:
         image = at_page_end(images.transpose(0, 2, 3, 1), 2 * way[1])

@@ -17,13 +17,16 @@ typedef struct { int64_t image, y, x; } winograd_tile;
 
 /* The operands: values[point][tile][row_stride] of `most` tiles, and products[point][tile][32] of these and one panel;
  * `across` tiles are in a row. An element of k is the tile function's, a channel or a pair of them; there are
- * `steps`. */
+ * `steps`. Per group: `channels`, `out_channels`, `steps`, `panels`. */
 typedef struct {
   const conv_args *g;
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   float *values, *products;
-  int64_t steps, most, row_stride, across, down, panels;
+  int64_t channels, out_channels, steps, most, row_stride, across, down, panels;
 } winograd_task;
+
+/* Tiles that are transformed together, for some panels of a group. */
+typedef struct { int64_t first, count, group, panel_begin, panel_end; } winograd_block;
 
 static inline winograd_tile winograd_tile_at(const winograd_task *t, int64_t tile) {
   return (winograd_tile){tile / t->across / t->down, tile / t->across % t->down, tile % t->across};
@@ -58,16 +61,18 @@ static inline __attribute__((always_inline)) void winograd_column(const winograd
   INGOT_UNROLL for (int i = 0; i < 4; i++) points[i][at] = to[i];
 }
 
-/* The values of `count` adjacent tiles from `at` on. Two columns of a tile belong to the next tile too. */
+/* The values of a group for `count` adjacent tiles from `at` on. Two columns of a tile belong to the next tile too. */
 static inline __attribute__((always_inline)) void winograd_read(const winograd_task *t, winograd_tile at,
-                                                                int64_t count, const int narrow, float *values) {
+                                                                int64_t group, int64_t count, const int narrow,
+                                                                float *values) {
   const conv_args *g = t->g;
   const int64_t top = 2 * at.y - g->pad_top, point_stride = t->most * t->row_stride;
-  for (int64_t channel = 0; channel < g->channels; channel += 16) {
-    const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
+  for (int64_t channel = 0; channel < t->channels; channel += 16) {
+    const int64_t lanes = t->channels - channel < 16 ? t->channels - channel : 16;
     const int whole = lanes == 16 && top >= 0 && top + 4 <= g->height;
     int64_t left = 2 * at.x - g->pad_left;
-    int64_t from = at.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2] + channel;
+    int64_t from = at.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2] +
+                   group * t->channels + channel;
     vf half[4][4];
     INGOT_UNROLL for (int j = 0; j < 2; j++)
       winograd_column(t, narrow, whole, from + j * g->x_strides[2], top, left + j, lanes, half, j);
@@ -91,13 +96,13 @@ static inline __attribute__((always_inline)) void winograd_read(const winograd_t
   }
 }
 
-/* The values of `count` tiles. */
+/* The values of a block's tiles. */
 static inline __attribute__((always_inline)) void winograd_read_tiles(const winograd_task *t, const int narrow,
-                                                                      int64_t first, int64_t count) {
-  for (int64_t done = 0, run; done < count; done += run) {
-    const winograd_tile at = winograd_tile_at(t, first + done);
-    run = t->across - at.x < count - done ? t->across - at.x : count - done;
-    winograd_read(t, at, run, narrow, t->values + done * t->row_stride);
+                                                                      const winograd_block *b) {
+  for (int64_t done = 0, run; done < b->count; done += run) {
+    const winograd_tile at = winograd_tile_at(t, b->first + done);
+    run = t->across - at.x < b->count - done ? t->across - at.x : b->count - done;
+    winograd_read(t, at, b->group, run, narrow, t->values + done * t->row_stride);
   }
 }
 
@@ -126,10 +131,11 @@ static inline void winograd_pixels(const float *products, int64_t point, vf pixe
 typedef struct { gemm_epilogue epilogue; gemm_store store; float *out; } winograd_row;
 
 /* The pixels of at most WINOGRAD_RUN adjacent tiles from `at` on, from their products. */
-static inline void winograd_write_run(const winograd_task *t, winograd_tile at, int64_t run, int64_t panel,
-                                      const float *products) {
+static inline void winograd_write_run(const winograd_task *t, winograd_tile at, int64_t run, int64_t group,
+                                      int64_t panel, const float *products) {
   const conv_args *g = t->g;
-  const int64_t channel = panel * INGOT_PANEL, left = g->out_channels - channel, x = 2 * at.x;
+  const int64_t left = t->out_channels - panel * INGOT_PANEL, x = 2 * at.x;
+  const int64_t channel = group * t->out_channels + panel * INGOT_PANEL;
   const int64_t columns = left < INGOT_PANEL ? left : INGOT_PANEL;
   const int64_t length = g->out_width - x < 2 * run ? g->out_width - x : 2 * run;
   const int64_t rows = g->out_height - 2 * at.y < 2 ? 1 : 2;
@@ -164,41 +170,40 @@ static inline void winograd_write_run(const winograd_task *t, winograd_tile at, 
                    g->out_strides[2]);
 }
 
-/* The pixels of `count` tiles of one panel from their products, which begin with those of the tile `first`. */
-static inline void winograd_write(const winograd_task *t, int64_t first, int64_t count, int64_t panel) {
-  for (int64_t done = 0, run; done < count; done += run) {
-    const winograd_tile at = winograd_tile_at(t, first + done);
-    run = t->across - at.x < count - done ? t->across - at.x : count - done;
+/* The pixels of a block's tiles of one panel from their products. */
+static inline void winograd_write(const winograd_task *t, const winograd_block *b, int64_t panel) {
+  for (int64_t done = 0, run; done < b->count; done += run) {
+    const winograd_tile at = winograd_tile_at(t, b->first + done);
+    run = t->across - at.x < b->count - done ? t->across - at.x : b->count - done;
     if (run > WINOGRAD_RUN) run = WINOGRAD_RUN;
-    winograd_write_run(t, at, run, panel, t->products + done * INGOT_PANEL);
+    winograd_write_run(t, at, run, b->group, panel, t->products + done * INGOT_PANEL);
   }
 }
 
-/* `count` tiles, whose values are computed, times panels [begin, end): a panel of a point stays in the L1 cache for all
+/* A block's tiles, whose values are computed, times its panels: a panel of a point stays in the L1 cache for all
  * tiles. */
-static inline void winograd_multiply(const winograd_task *t, int64_t first, int64_t count, int64_t begin, int64_t end) {
-  const conv_args *g = t->g;
-  const int64_t panel_size = t->steps * INGOT_PANEL;
-  const int32_t blocks = (int32_t)((count + GEMM_ROWS - 1) / GEMM_ROWS);
+static inline void winograd_multiply(const winograd_task *t, const winograd_block *b) {
+  const int64_t panel_size = t->steps * INGOT_PANEL, point_size = t->g->groups * t->panels * panel_size;
+  const int32_t blocks = (int32_t)((b->count + GEMM_ROWS - 1) / GEMM_ROWS);
   const int64_t prefetch_step = (4 * INGOT_PANEL + blocks - 1) / blocks;
-  for (int64_t panel = begin; panel < end; panel++) {
-    for (int64_t point = 0; point < WINOGRAD_POINTS; point++) {
-      const float *weight = g->weight + (point * t->panels + panel) * panel_size;
-      const float *next = point + 1 < WINOGRAD_POINTS ? weight + t->panels * panel_size
-                          : panel + 1 < end           ? g->weight + (panel + 1) * panel_size
+  for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
+    const float *weight = t->g->weight + (b->group * t->panels + panel) * panel_size;
+    for (int64_t point = 0; point < WINOGRAD_POINTS; point++, weight += point_size) {
+      const float *next = point + 1 < WINOGRAD_POINTS ? weight + point_size
+                          : panel + 1 < b->panel_end  ? weight + panel_size - point * point_size
                                                       : NULL;
       for (int32_t block = 0; block < blocks; block++) {
-        const int64_t skip = task_begin(count, block, blocks), rows = task_begin(count, block + 1, blocks) - skip;
+        const int64_t skip = task_begin(b->count, block, blocks), rows = task_begin(b->count, block + 1, blocks) - skip;
         const gemm_product product = {
           .k = t->steps, .a = t->values + (point * t->most + skip) * t->row_stride, .a_stride = t->row_stride,
           .b = weight, .b_stride = INGOT_PANEL, .sums = t->products + (point * t->most + skip) * INGOT_PANEL,
           .sums_stride = INGOT_PANEL, .prefetch = next ? (const char *)next + block * t->steps * prefetch_step : NULL,
           .prefetch_step = next ? prefetch_step : 0,
-          .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
+          .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
         t->tile(rows, 1, &product);
       }
     }
-    winograd_write(t, first, count, panel);
+    winograd_write(t, b, panel);
   }
 }
 
@@ -206,26 +211,33 @@ static inline void winograd_multiply(const winograd_task *t, int64_t first, int6
 static inline __attribute__((always_inline)) void winograd(const int narrow, winograd_task t, int32_t task,
                                                            int32_t num_tasks) {
   const conv_args *g = t.g;
-  t.steps = narrow ? g->channels / 2 : g->channels;
+  t.channels = g->channels / g->groups;
+  t.out_channels = g->out_channels / g->groups;
+  t.steps = narrow ? t.channels / 2 : t.channels;
   t.across = (g->out_width + 1) / 2;
   t.down = (g->out_height + 1) / 2;
-  t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
+  t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.row_stride = (t.steps + 15) / 16 * 16;
   if (t.steps > INGOT_WINOGRAD_CHANNELS) t.row_stride += 16; /* so that rows do not all share a cache set */
   t.most = g->scratch_stride / (WINOGRAD_POINTS * (t.row_stride + INGOT_PANEL));
   t.products = g->scratch + task * g->scratch_stride;
   t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;
-  const int64_t tiles = g->batch * t.down * t.across;
+  const int64_t tiles = g->batch * t.down * t.across, units = g->groups * t.panels;
   const int by_panels = conv_by_panels(WINOGRAD_POINTS * t.steps * g->out_channels, tiles, t.most, num_tasks);
-  const gemm_share share = by_panels ? gemm_swap(gemm_cut(t.panels, tiles, task, num_tasks))
-                                     : gemm_cut(tiles, t.panels, task, num_tasks);
+  const gemm_share share = by_panels ? gemm_swap(gemm_cut(units, tiles, task, num_tasks))
+                                     : gemm_cut(tiles, units, task, num_tasks);
   const int64_t count = share.panel_end - share.panel_begin;
-  const int32_t blocks = share.row_end > share.row_begin ? (int32_t)((count + t.most - 1) / t.most) : 0;
-  for (int32_t i = 0; i < blocks; i++) {
-    const int64_t first = share.panel_begin + task_begin(count, i, blocks);
-    const int64_t end = share.panel_begin + task_begin(count, i + 1, blocks);
-    winograd_read_tiles(&t, narrow, first, end - first);
-    winograd_multiply(&t, first, end - first, share.row_begin, share.row_end);
+  const int32_t blocks = (int32_t)((count + t.most - 1) / t.most);
+  for (int64_t unit = share.row_begin, stop; unit < share.row_end; unit = stop) {
+    const int64_t group = unit / t.panels, left = (group + 1) * t.panels;
+    stop = left < share.row_end ? left : share.row_end;
+    for (int32_t i = 0; i < blocks; i++) {
+      const int64_t first = share.panel_begin + task_begin(count, i, blocks);
+      const int64_t end = share.panel_begin + task_begin(count, i + 1, blocks);
+      const winograd_block block = {first, end - first, group, unit - group * t.panels, stop - group * t.panels};
+      winograd_read_tiles(&t, narrow, &block);
+      winograd_multiply(&t, &block);
+    }
   }
 }
 

@@ -83,8 +83,8 @@ def _few_channels(selection: Selection, node: Node) -> str:
 
 def _three_by_three(selection: Selection, node: Node) -> str:
     root, kernel = _root(selection, node), operand_type(selection, node, 1).dims[2:]
-    if kernel != (3, 3) or root.groups != 1:
-        return f"kernel is {list(kernel)} in {root.groups} groups, expected [3, 3] in 1"
+    if kernel != (3, 3):
+        return f"kernel is {list(kernel)}, expected [3, 3]"
     if {*root.strides, *root.dilations} != {1}:
         return f"strides are {list(root.strides)}, dilations {list(root.dilations)}, expected ones"
     return ""
@@ -101,10 +101,10 @@ def _halving_lines(selection: Selection, node: Node) -> str:
 
 def _few_products(selection: Selection, node: Node) -> str:
     out, channels = operand_type(selection, node, 1).dims[:2]
-    least = min(out, channels)
-    if least >= TRANSFORMED_LEAST:
+    out //= _root(selection, node).groups
+    if min(out, channels) >= TRANSFORMED_LEAST:
         return ""
-    return f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"
+    return f"{channels} input and {out} output channels in a group, expected at least {TRANSFORMED_LEAST}"
 
 
 def _badly_transformed(format: Format) -> Condition:
@@ -341,11 +341,12 @@ def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | 
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         x = lowering.image(_image(lowering, root.operands[0], dots))
-        work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _multiply_add(x) * NS.winograd_factor
+        channels = x.shape[1] // root.groups
+        work = math.prod(lowering.graph.type(root.output).dims) * channels * 4 * _multiply_add(x) * NS.winograd_factor
         if root.operands[1] not in lowering.static:
             _emit(lowering, node, kernel, x, _transformed_by_step(lowering, str(root.operands[1])), work)
             return
-        weight = _transformed(lowering, _filter(lowering, root, F32))
+        weight = _transformed(lowering, _filter(lowering, root, F32), root.groups)
         if format.decoder is not None:
             weight = weight.derive("cast", dtype=format.dtype)
         _emit(lowering, node, kernel, x, lowering.weight(weight, "panels", True, format), work)
@@ -366,8 +367,8 @@ def _lines(lowering: Lowering, node: Node) -> None:
     _emit(lowering, node, "conv2d_f32_lines", x, panels, work)
 
 
-def _transformed(lowering: Lowering, weight: WeightExpr) -> WeightExpr:
-    """Return the filter [O, C, 3, 3] as the 16 matrices [O, C] of Winograd's F(2 x 2, 3 x 3).
+def _transformed(lowering: Lowering, weight: WeightExpr, groups: int) -> WeightExpr:
+    """Return the filter [O, C, 3, 3] as 16 x groups matrices [O / groups, C] of Winograd's F(2 x 2, 3 x 3).
 
     Along an axis, the numbers a, b and c become a, (a + c + b) / 2, (a + c - b) / 2 and c, with additions in that
     order.
@@ -379,7 +380,8 @@ def _transformed(lowering: Lowering, weight: WeightExpr) -> WeightExpr:
         inner = [outer.derive(op, b).derive("mul", half) for op in ("add", "sub")]
         weight = a.derive("concat", *inner, c, axis=axis)
     out, channels = weight.dims[:2]
-    return weight.derive("permute", axes=(2, 3, 0, 1)).derive("reshape", shape=(16, out, channels))
+    points = weight.derive("permute", axes=(2, 3, 0, 1))
+    return points.derive("reshape", shape=(16 * groups, out // groups, channels))
 
 
 def _transformed_by_step(lowering: Lowering, filter: str) -> View:
