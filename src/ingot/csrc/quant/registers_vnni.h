@@ -12,6 +12,7 @@
 #define QUANT_F __m512
 #define QUANT_LANES 16
 #define QUANT_WIDTH 2
+#define QUANT_ACROSS(rows) 2
 #define QUANT_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
 #define QUANT_LOAD(p) _mm512_loadu_si512(p)
 /* The CPU's own prefetching ends at a page boundary. Lines prefetched to the L1 cache would displace lines in use. */
@@ -22,7 +23,7 @@
 #define QUANT_TIMES 16
 #define QUANT_LESS 0
 #define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
-#define QUANT_FITS(most) (INGOT_QUANT_BLOCK / 4)
+#define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
 #define QUANT_BEGIN(sum) (sum)
 #define QUANT_DOT4(part, w, p) QUANT_DOT(part, w, p)
 #define QUANT_END(sum, part) (part)

@@ -23,6 +23,7 @@
 #define QUANT_F float
 #define QUANT_LANES 1
 #define QUANT_WIDTH 1
+#define QUANT_ACROSS(rows) 1
 #define QUANT_LOAD(p) quant_int(p)
 #define QUANT_SET(p) quant_int(p)
 #define QUANT_NEXT(p) (void)(p)
@@ -32,7 +33,7 @@
 #define QUANT_TIMES 16
 #define QUANT_LESS 0
 #define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
-#define QUANT_FITS(most) (INGOT_QUANT_BLOCK / 4)
+#define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
 #define QUANT_BEGIN(sum) (sum)
 #define QUANT_DOT4(part, w, p) QUANT_DOT(part, w, p)
 #define QUANT_END(sum, part) (part)
@@ -87,7 +88,8 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define QUANT_I __m256i
 #define QUANT_F __m256
 #define QUANT_LANES 8
-#define QUANT_WIDTH 1
+#define QUANT_WIDTH 4
+#define QUANT_ACROSS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
 #define QUANT_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define QUANT_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
 #define QUANT_TIMES 1
