@@ -23,7 +23,7 @@ SPLIT_ISAS = ISAS if LIBRARY.has_bf16_tiles else ISAS[:2]
 GUARD_BYTE = 0xA5
 # What avx512 does by AMX where this CPU has it and the system allows it, as one set more.
 AMX = "avx512 with AMX"
-HAS_AMX = LIBRARY.use_amx(True) == "used"
+HAS_AMX = "avx512" in ISAS and LIBRARY.use_amx(True) == "used"
 AMX_KERNELS = re.compile(r"(gemm|expert_matmul)_(i24_)?(int|i?q)\d.*|integer_(packed|matmul)")
 LIBRARY.use_amx(LIBRARY.amx == "used")
 
@@ -123,6 +123,8 @@ def every(
     """
     if isas is ISAS and HAS_AMX and AMX_KERNELS.fullmatch(kernel):
         isas = (*isas, AMX)
+    functions = LIBRARY.kernels[kernel].functions
+    isas = [isa for isa in isas if isa != "avx2vnni" or functions[isa] != functions["avx2"]]
     if strides is None:
         strides = contiguous_strides((*shape[:-1], shape[-1] + row_pad) if shape else ())
     results = []

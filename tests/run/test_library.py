@@ -37,8 +37,9 @@ def test_the_table_holds_every_kernel(native: library.Library) -> None:
     assert {kernel.name: kernel.args_type for kernel in native.kernels.values()} == abi.kernels()
     for kernel in native.kernels.values():
         assert native.ffi.sizeof(kernel.args_type) > 0
-        addresses = {int(native.ffi.cast("intptr_t", native.kernel(kernel.name, isa))) for isa in kernel.functions}
-        assert len(addresses) == len(kernel.functions) and 0 not in addresses
+        own = [isa for isa in kernel.functions if isa != "avx2vnni"]  # which has few functions of its own
+        addresses = {int(native.ffi.cast("intptr_t", native.kernel(kernel.name, isa))) for isa in own}
+        assert len(addresses) == len(own) and 0 not in addresses
 
 
 def test_no_run_can_ask_for_memory(native: library.Library) -> None:
@@ -123,13 +124,14 @@ def test_forced_isa_that_the_cpu_lacks(
 @pytest.mark.parametrize("forced", ["AVX2", "sse9", " "])
 def test_garbage_isa(forced: str, native: library.Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGOT_ISA", forced)
-    with pytest.raises(ValueError, match=r"INGOT_ISA: unknown value, got .* expected one of scalar, avx2, avx512"):
+    with pytest.raises(ValueError, match=r"INGOT_ISA: unknown value, got .* expected one of scalar, avx2, avx2vnni, "):
         native.isa()
 
 
 def test_the_best_isa_is_one_the_kernel_reports(native: library.Library) -> None:
     flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M).group(1).split())
     needs = {"scalar": set(), "avx2": {"avx2", "fma", "f16c"}}
+    needs["avx2vnni"] = needs["avx2"] | {"avx_vnni"}
     needs["avx512"] = needs["avx2"] | {"avx512f", "avx512dq", "avx512bw", "avx512vl"}
     assert native.isas() == tuple(isa for isa, needed in needs.items() if needed <= flags)
 

@@ -142,11 +142,17 @@ def _declarations(path: Path) -> Any:
 def _kernel_table(ffi: Any, entry: Any, types: dict[str, Any]) -> dict[str, Kernel]:
     count = ffi.new(types["int32_t*"])
     rows = entry.ingot_kernels(count)
+    has_avx2vnni = entry.ingot_has_avx2vnni()
     kernels = {}
     for row in (rows[i] for i in range(count[0])):
         name, args_type = _text(ffi, row.name), _text(ffi, row.args_type)
         assert row.args_bytes == ffi.sizeof(types[args_type].item), f"{name}: {args_type} has another size in C"
-        kernels[name] = Kernel(name, args_type, {isa: body for isa in ISAS if (body := getattr(row, isa))})
+        functions = {isa: getattr(row, isa) for isa in ISAS}
+        if has_avx2vnni:
+            functions["avx2vnni"] = functions["avx2vnni"] or functions["avx2"]
+        else:
+            del functions["avx2vnni"]
+        kernels[name] = Kernel(name, args_type, {isa: body for isa, body in functions.items() if body})
     return kernels
 
 

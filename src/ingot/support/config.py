@@ -18,7 +18,7 @@ class Knob:
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
 
 
-ISAS = ("scalar", "avx2", "avx512", "neon")  # the sets of kernels; of one kind of processor, from slow to fast
+ISAS = ("scalar", "avx2", "avx2vnni", "avx512", "neon")  # sets of kernels, of one kind of processor from slow to fast
 
 KNOBS = {
     knob.name: knob

@@ -6,16 +6,24 @@
 
 #include "kernel.h"
 
-/* Rows of the largest tile of products; a lane of a register has the sums of a column. */
+/* Rows of the largest tile of products, and the most registers of a row; a lane of a register has the sums of a
+ * column. */
 #if defined(ISA_avx512)
 #define INTEGER_VNNI __attribute__((target("avx512vnni"))) /* for functions that use integer_dot */
 #define INTEGER_ROWS 12
+#define INTEGER_ACROSS 2
 #define INTEGER_LANES 16
+#elif defined(ISA_avx2vnni)
+#define INTEGER_ROWS 6
+#define INTEGER_ACROSS 2
+#define INTEGER_LANES 8
 #elif defined(ISA_avx2)
 #define INTEGER_ROWS 4
+#define INTEGER_ACROSS 1
 #define INTEGER_LANES 8
 #else
 #define INTEGER_ROWS 2
+#define INTEGER_ACROSS 1
 #define INTEGER_LANES 1
 #endif
 
@@ -59,13 +67,6 @@ static inline integer_sums integer_spread(const uint8_t *p) {
   memcpy(&four, p, sizeof four);
   return INTEGER_OP(set1_epi32)(four);
 }
-
-static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
-  const integer_sums low = INTEGER_OP(srai_epi16)(INTEGER_OP(slli_epi16)(w, 8), 8);
-  const integer_sums even = INTEGER_OP(madd_epi16)(a & INTEGER_OP(set1_epi16)(255), low);
-  const integer_sums odd = INTEGER_OP(madd_epi16)(INTEGER_OP(srli_epi16)(a, 8), INTEGER_OP(srai_epi16)(w, 8));
-  return INTEGER_OP(add_epi32)(sum, INTEGER_OP(add_epi32)(even, odd));
-}
 #else
 static inline integer_sums integer_spread(const uint8_t *p) { return integer_read(p); }
 
@@ -77,7 +78,21 @@ static inline integer_sums integer_less(integer_sums a, integer_sums b) {
 static inline integer_sums integer_moved(integer_sums a) {
   return (integer_sums){a.sum, {0, a.four[0], a.four[1], a.four[2]}};
 }
+#endif
 
+#if defined(ISA_avx2vnni)
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(w));
+  return sum;
+}
+#elif defined(ISA_avx512) || defined(ISA_avx2)
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
+  const integer_sums low = INTEGER_OP(srai_epi16)(INTEGER_OP(slli_epi16)(w, 8), 8);
+  const integer_sums even = INTEGER_OP(madd_epi16)(a & INTEGER_OP(set1_epi16)(255), low);
+  const integer_sums odd = INTEGER_OP(madd_epi16)(INTEGER_OP(srli_epi16)(a, 8), INTEGER_OP(srai_epi16)(w, 8));
+  return INTEGER_OP(add_epi32)(sum, INTEGER_OP(add_epi32)(even, odd));
+}
+#else
 static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
   for (int i = 0; i < 4; i++) sum.sum = (int32_t)((uint32_t)sum.sum + (uint32_t)(a.four[i] * (int8_t)w.four[i]));
   return sum;

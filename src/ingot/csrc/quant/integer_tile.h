@@ -58,7 +58,7 @@ typedef struct {
     }                                                                                                                  \
   }                                                                                                                    \
   static attributes void K(name##_tile)(int64_t rows, const integer_product *p) {                                      \
-    const int wide = INTEGER_LANES > 8 && p->columns > INTEGER_LANES;                                                  \
+    const int wide = INTEGER_ACROSS > 1 && p->columns > INTEGER_LANES;                                                 \
     switch (rows) {                                                                                                    \
       INTEGER_CASE(name, 12)                                                                                           \
       INTEGER_CASE(name, 11)                                                                                           \
@@ -98,7 +98,7 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 #if defined(ISA_amx)
 #define INTEGER_MOST (AMX_TILES * AMX_ROWS)
 #define INTEGER_MANY (AMX_IS_USED ? K(integer_tile_many) : NULL)
-#elif defined(ISA_avx2)
+#elif defined(ISA_avx2) && !defined(ISA_avx2vnni)
 #define INTEGER_MOST INGOT_CONV_PIXELS
 #define INTEGER_MANY K(integer_wide_many)
 #else

@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void integer_wide_tile(const int ro
 
 #define WIDE_CASE(rows) case rows: integer_wide_tile(rows, quads, a, b, before, before_stride, sums); break;
 
-static void K(integer_wide_many)(int64_t rows, const integer_product *p) {
+static inline void K(integer_wide_many)(int64_t rows, const integer_product *p) {
   integer_wide of;
   const int32_t tiles = (int32_t)((rows + WIDE_ROWS - 1) / WIDE_ROWS);
   for (int64_t begin = 0; begin < p->quads || !begin; begin += WIDE_QUADS) {

@@ -12,6 +12,7 @@
 #define QUANT_F __m512
 #define QUANT_LANES 16
 #define QUANT_WIDTH 2
+#define QUANT_ACROSS(rows) 2
 #define QUANT_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
 #define QUANT_LOAD(p) _mm512_loadu_si512(p)
 /* The CPU's own prefetching ends at a page boundary. Lines prefetched to the L1 cache would displace lines in use. */
@@ -22,7 +23,10 @@
 #define QUANT_TIMES 16
 #define QUANT_LESS 0
 #define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
-#define QUANT_DOT4(sum, w, p) QUANT_DOT(sum, w, p)
+#define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
+#define QUANT_BEGIN(sum) (sum)
+#define QUANT_DOT4(part, w, p) QUANT_DOT(part, w, p)
+#define QUANT_END(sum, part) (part)
 #define QUANT_SMALLER(i) _mm512_srai_epi32(i, 4)
 #define QUANT_NONE() _mm512_setzero_si512()
 #define QUANT_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
@@ -50,7 +54,9 @@ static inline __m512i quant_dot(__m512i sum, __m512i w, __m512i a) {
 #define BLOCKS_LOAD16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p)))
 #define BLOCKS_STEPS(book, w)                                                                                          \
   _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
-#define BLOCKS_DOT(sum, w, p) QUANT_DOT(sum, w, p)
+#define BLOCKS_DOT(part, steps, w, p) QUANT_DOT(part, w, p)
+#define BLOCKS_SCALE(w) ((BLOCKS_W)((BLOCKS_S)((w) << 24) >> 24))
+#define BLOCKS_SCALED(total, part, scale) (QUANT_I)((BLOCKS_W)(total) + (BLOCKS_W)(part) * (scale))
 #define BLOCKS_PAIR(w, i, j)                                                                                           \
   _mm512_srai_epi16(_mm512_shuffle_epi8(w, _mm512_broadcast_i32x4(_mm_set_epi8(                                        \
                         12 + (j), -1, 12 + (i), -1, 8 + (j), -1, 8 + (i), -1, 4 + (j), -1, 4 + (i), -1, j, -1,         \

@@ -1,5 +1,5 @@
-/* registers_widened.h: the registers of gemm_tile_quant.inc and gemm_tile_blocks.inc without dot products of int8: AVX2
- * sums products of bytes in pairs, as int16. */
+/* registers_widened.h: the registers of gemm_tile_quant.inc and gemm_tile_blocks.inc without AVX-512's dot products of
+ * int8: AVX2 sums products of bytes in pairs, as int16, or has AVX-VNNI's dot products. */
 #ifndef INGOT_REGISTERS_WIDENED_H
 #define INGOT_REGISTERS_WIDENED_H
 
@@ -18,11 +18,38 @@
 #define QUANT_TALL_SHAPES(X, ...) QUANT_SHAPES(X, __VA_ARGS__)
 #endif
 
+/* The sums of products of bytes. */
+#if defined(ISA_avx2vnni)
+#define QUANT_ACROSS(rows) ((rows) <= 2 ? 4 : 2) /* enough sums that none waits for its last product */
+#define QUANT_LESS 0
+#define QUANT_DOT8(sum, w, p) quant_dot(sum, w, QUANT_SET(p))
+#define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
+#define QUANT_BEGIN(sum) (sum)
+#define QUANT_DOT4(part, w, p) quant_dot(part, w, QUANT_SET(p))
+#define QUANT_END(sum, part) (part)
+#define BLOCKS_DOT(part, steps, w, p) quant_dot(part, w, QUANT_SET(p))
+#define BLOCKS_SCALE(w) ((BLOCKS_W)((BLOCKS_S)((w) << 24) >> 24))
+#define BLOCKS_SCALED(total, part, scale) (QUANT_I)((BLOCKS_W)(total) + (BLOCKS_W)(part) * (scale))
+#elif defined(ISA_avx2) || defined(ISA_avx512)
+#define QUANT_ACROSS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
+#define QUANT_LESS 128
+#define QUANT_DOT8(sum, w, p) QUANT_END(sum, quant_signed(w, QUANT_SET(p)))
+#define QUANT_FITS(most) (32767 / (2 * 128 * (most)))
+#define QUANT_BEGIN(sum) QUANT_NONE()
+#define QUANT_DOT4(part, w, p) widened_pairs(part, _mm256_maddubs_epi16(w, QUANT_SET(p)))
+#define QUANT_END(sum, part) widened_add(sum, _mm256_madd_epi16(part, _mm256_set1_epi16(1)))
+#define BLOCKS_DOT(part, steps, w, p)                                                                                  \
+  ((steps) ? widened_pairs(part, quant_signed(w, QUANT_SET(p))) : QUANT_DOT4(part, w, p))
+#define BLOCKS_SCALE(w) (BLOCKS_W)BLOCKS_PAIR((QUANT_I)(w), 0, 0)
+#define BLOCKS_SCALED(total, part, scale) widened_add(total, _mm256_madd_epi16(part, (QUANT_I)(scale)))
+#endif
+
 #if !defined(ISA_avx2) && !defined(ISA_avx512)
 #define QUANT_I int32_t
 #define QUANT_F float
 #define QUANT_LANES 1
 #define QUANT_WIDTH 1
+#define QUANT_ACROSS(rows) 1
 #define QUANT_LOAD(p) quant_int(p)
 #define QUANT_SET(p) quant_int(p)
 #define QUANT_NEXT(p) (void)(p)
@@ -32,7 +59,10 @@
 #define QUANT_TIMES 16
 #define QUANT_LESS 0
 #define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
-#define QUANT_DOT4(sum, w, p) QUANT_DOT(sum, w, p)
+#define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
+#define QUANT_BEGIN(sum) (sum)
+#define QUANT_DOT4(part, w, p) QUANT_DOT(part, w, p)
+#define QUANT_END(sum, part) (part)
 #define QUANT_SMALLER(i) ((i) / 16)
 #define QUANT_NONE() 0
 #define QUANT_ZEROS(p) (*(p))
@@ -49,7 +79,9 @@
 #define BLOCKS_S int32_t
 #define BLOCKS_LOAD16(p) (*(const uint16_t *)(p))
 #define BLOCKS_STEPS(book, w) blocks_stepped(blocks_steps[book], (uint32_t)(w))
-#define BLOCKS_DOT(sum, w, p) QUANT_DOT(sum, w, p)
+#define BLOCKS_DOT(part, steps, w, p) QUANT_DOT(part, w, p)
+#define BLOCKS_SCALE(w) ((BLOCKS_W)((BLOCKS_S)((w) << 24) >> 24))
+#define BLOCKS_SCALED(total, part, scale) (QUANT_I)((BLOCKS_W)(total) + (BLOCKS_W)(part) * (scale))
 #define BLOCKS_PAIR(w, i, j) (int32_t)blocks_pair((uint32_t)(w), i, j)
 #define BLOCKS_PAIRS(sum, w, p) blocks_pairs(sum, (uint32_t)(w), p)
 static inline int32_t quant_int(const void *p) {
@@ -82,18 +114,14 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define QUANT_I __m256i
 #define QUANT_F __m256
 #define QUANT_LANES 8
-#define QUANT_WIDTH 1
+#define QUANT_WIDTH 4
 #define QUANT_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define QUANT_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
 #define QUANT_TIMES 1
-#define QUANT_LESS 128
 #define QUANT_NEXT(p) (void)(p)
 #define QUANT_LOW(w) _mm256_and_si256(w, _mm256_set1_epi8(0x0f))
 #define QUANT_HIGH(w) _mm256_and_si256(_mm256_srli_epi16(w, 4), _mm256_set1_epi8(0x0f))
-#define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
-#define QUANT_DOT4(sum, w, p) BLOCKS_DOT(sum, w, p)
 #define QUANT_SMALLER(i) _mm256_srai_epi32(i, 4)
-#define QUANT_DOT(sum, w, p) quant_dot(sum, w, QUANT_SET(p))
 #define QUANT_NONE() _mm256_setzero_si256()
 #define QUANT_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
 #define QUANT_OFFSET(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
@@ -110,8 +138,6 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_LOAD16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p)))
 #define BLOCKS_STEPS(book, w)                                                                                          \
   _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
-#define BLOCKS_DOT(sum, w, p)                                                                                          \
-  widened_add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, QUANT_SET(p)), _mm256_set1_epi16(1)))
 #define BLOCKS_PAIR(w, i, j)                                                                                           \
   _mm256_srai_epi16(_mm256_shuffle_epi8(w, _mm256_broadcastsi128_si256(_mm_set_epi8(                                   \
                         12 + (j), -1, 12 + (i), -1, 8 + (j), -1, 8 + (i), -1, 4 + (j), -1, 4 + (i), -1, j, -1, i,      \
@@ -119,18 +145,31 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_PAIRS(sum, w, p) _mm256_add_epi32(sum, _mm256_madd_epi16(w, QUANT_SET(p)))
 typedef uint32_t widened_words __attribute__((vector_size(32)));
 typedef int32_t widened_signed __attribute__((vector_size(32)));
-/* sum + products; keeps GCC from adding products to one another first, for which there are too few registers. */
+/* sum + products, in 32 bits or 16; keeps GCC from adding products to one another first, for which there are too few
+ * registers. */
 static inline __m256i widened_add(__m256i sum, __m256i products) {
   __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
   return sum;
 }
 
-/* Values minus 128: their magnitudes times a with their signs, whose bytes are from -127 to 127, so that the sum of two
- * products fits an int16. */
-static inline __m256i quant_dot(__m256i sum, __m256i w, __m256i a) {
+static inline __m256i widened_pairs(__m256i sum, __m256i products) {
+  sum = _mm256_add_epi16(sum, products);
+  __asm__("" : "+x"(sum));
+  return sum;
+}
+
+/* Values minus 128, times a, in pairs: their magnitudes times a with their signs, whose bytes are from -127 to 127, so
+ * that the sum of two products fits an int16. */
+static inline __m256i quant_signed(__m256i w, __m256i a) {
   const __m256i less = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(less), _mm256_sign_epi8(a, less));
-  return widened_add(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(less), _mm256_sign_epi8(a, less));
+}
+#endif
+
+#if defined(ISA_avx2vnni)
+static inline __m256i quant_dot(__m256i sum, __m256i w, __m256i a) {
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w), "x"(a));
+  return sum;
 }
 #endif
 

@@ -22,6 +22,11 @@
 #else
 #define AVX2_OF(name)
 #endif
+#if defined(HAS_avx2vnni)
+#define AVX2VNNI_OF(name) .avx2vnni = name##_avx2vnni,
+#else
+#define AVX2VNNI_OF(name)
+#endif
 #if defined(HAS_avx512)
 #define AVX512_OF(name) .avx512 = name##_avx512,
 #else
@@ -33,16 +38,20 @@
 #define NEON_OF(name)
 #endif
 
+#define OPTIONAL __attribute__((weak, visibility("hidden"))) /* NULL where no file defines it */
+
 #define KERNEL(name, args)                                                                                             \
   void name##_scalar(const void *, int32_t, int32_t);                                                                  \
   void name##_avx2(const void *, int32_t, int32_t);                                                                    \
+  OPTIONAL void name##_avx2vnni(const void *, int32_t, int32_t);                                                       \
   void name##_avx512(const void *, int32_t, int32_t);                                                                  \
   void name##_neon(const void *, int32_t, int32_t);
 #include "kernels.def"
 #undef KERNEL
 
 static const ingot_kernel_row rows[] = {
-  #define KERNEL(name, args) {#name, #args, sizeof(args), SCALAR_OF(name) AVX2_OF(name) AVX512_OF(name) NEON_OF(name)},
+  #define KERNEL(name, args)                                                                                           \
+    {#name, #args, sizeof(args), SCALAR_OF(name) AVX2_OF(name) AVX2VNNI_OF(name) AVX512_OF(name) NEON_OF(name)},
   #include "kernels.def"
   #undef KERNEL
   {0},
@@ -97,6 +106,16 @@ INGOT_EXPORT int32_t ingot_has_bf16_tiles(void) {
   #endif
 }
 
+INGOT_EXPORT int32_t ingot_has_avx2vnni(void) {
+  #if defined(HAS_avx2vnni)
+  unsigned a, b, c, d;
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+  #else
+  return 0;
+  #endif
+}
+
 INGOT_EXPORT const char *ingot_best_isa(void) {
   #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -105,7 +124,7 @@ INGOT_EXPORT const char *ingot_best_isa(void) {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl"))
     return "avx512";
-  return "avx2";
+  return ingot_has_avx2vnni() ? "avx2vnni" : "avx2";
   #elif defined(__aarch64__)
   return "neon";
   #else
