@@ -22,7 +22,7 @@ from ingot.serve.connections import Limits
 from ingot.serve.limits import MAX_BODY_BYTES, MAX_JSON_DEPTH, expect_shallow
 from serving import served
 
-LIMITS = Limits(connections=20, header_bytes=8192, arrival_seconds=1, stall_seconds=1)
+LIMITS = Limits(connections=20, header_bytes=8192, arrival_seconds=1, stall_seconds=0.2)
 BODY = json.dumps({"prompt": "def f(a):", "max_tokens": 4, "temperature": 0}).encode()
 
 

@@ -174,6 +174,7 @@ def test_a_conversation_has_the_answers_of_the_library_and_outlives_a_reload(pag
     assert "first token after" in page.text(".message:nth-child(2) .stats")
     assert "cut at 16 tokens" in page.text(".message:nth-child(2) .note")
     page.tab.reload()
+    page.tab.wait_for(READY)
     assert page.run(SHOWN) == shown
     page.click("New conversation")
     assert page.run(SHOWN) == [] and page.text("#greeting") == "Ask tiny-lm"
@@ -201,6 +202,7 @@ def test_escape_stops_an_answer(page):
     else:
         pytest.fail("the server goes on")
     page.tab.reload()
+    page.tab.wait_for(READY)
     assert page.run(SHOWN) == shown
 
 
