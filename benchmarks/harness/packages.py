@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 # Of engines that do not have the name of their distribution; those without one come with Ingot.
 DISTRIBUTIONS = {
-    "eager": "torch", "compile": "torch", "llama.cpp": "llama-cpp-python", "ingot": "", "emitted": "", "read": ""
+    "eager": "torch", "compile": "torch", "llama.cpp": "llama-cpp-python", "ingot": "", "emitted": "", "read": "",
+    "openblas": "numpy",
 }  # fmt: skip
 
 
