@@ -157,10 +157,12 @@ def one_by_one(tokens: list[Drawn]) -> Iterator[Drawn]:
         yield from tokens
         return
     generation = tokens[0].generation
-    reason, generation.finish_reason = generation.finish_reason, None
+    reason = generation.finish_reason
+    if reason is not None:  # else another thread may end the answer now
+        generation.finish_reason = None
     for drawn in tokens:
         generation.token, generation.logprobs = drawn.token, drawn.logprobs
-        if drawn is tokens[-1]:
+        if drawn is tokens[-1] and reason is not None:
             generation.finish_reason = reason
         yield drawn
         if generation.finish_reason is not None:
@@ -246,9 +248,7 @@ class Scheduler:
     def _release(self, generations: Iterable[Generation]) -> None:
         """Release the slots of generations. The caller holds the lock."""
         for generation in generations:
-            sequence, generation.sequence = (
-                generation.sequence,
-                None,
-            )  # cleared first, so that no sequence is finished twice
+            sequence = generation.sequence
+            generation.sequence = None  # before, so that no sequence is finished twice
             if sequence is not None:
                 self.engine.sequences.finish(sequence)

@@ -175,7 +175,8 @@ class Service:
             for _ in steps:
                 self.counts.steps += 1
         finally:  # nobody waits for ever, not even after a bug
-            self._closing = True
+            with self._changed:
+                self._closing = True
             error = StoppedError("service: ended before the answer")
             for request in [*self._active, *self._waiting]:
                 self._fail(request, error)

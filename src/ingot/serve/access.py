@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ingot.errors import InputError, ResourceError
 from ingot.serve.errors import Failure, refusal
+from ingot.serve.log import path_of
 
 OPEN = {"/", "/health", "/ready", "/v2/health/live", "/v2/health/ready"}  # without a key
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # names of a server that only this machine reaches
@@ -47,7 +48,7 @@ class Access:
             if self.hosts and host and _name(host) not in self.hosts:
                 answer = self._refused(scope, refusal(421, "host: not a name of this server"))
             elif path_of(scope) not in OPEN and not self._has_key(headers):
-                message = "authorization: wrong key, expected 'Bearer KEY' with a key of the server"
+                message = "authorization: wrong key, expected 'Bearer KEY' or x-api-key with a key of the server"
                 answer = self._refused(scope, refusal(401, message), {"www-authenticate": "Bearer"})
         await answer(scope, receive, send)
 
@@ -61,12 +62,6 @@ class Access:
             given = headers.get("x-api-key", "")
         equal = [hmac.compare_digest(given.strip().encode(), key) for key in self.keys]
         return not self.keys or any(equal)
-
-
-def path_of(scope: Scope) -> str:
-    """Return the path of a request in the application, which may be mounted in another one."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _name(host: str) -> str:

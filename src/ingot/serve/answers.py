@@ -30,6 +30,11 @@ class Served:
     service: Service
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the service accepts answers."""
+        return self.service.is_open
+
+    @property
     def nbytes(self) -> int:
         """Bytes of weights, cache and activations."""
         return self.llm.memory.total

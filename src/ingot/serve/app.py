@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope
 from starlette.types import Send as SendMessage
@@ -27,15 +27,15 @@ from starlette.types import Send as SendMessage
 import ingot
 from ingot.errors import IngotError, InputError
 from ingot.llm.service import MAX_WAITING
-from ingot.serve.access import Access, checked_keys, path_of
+from ingot.serve.access import Access, checked_keys
 from ingot.serve.answers import Served
 from ingot.serve.chat import prompt_of
 from ingot.serve.embeddings import Embedding, embeddings
 from ingot.serve.errors import Failure, failure_of, openai_error
-from ingot.serve.events import Protocol, Send
+from ingot.serve.events import EventResponse, Protocol, Send
 from ingot.serve.infer import PREFIX, Inference, inference_error
 from ingot.serve.limits import json_of
-from ingot.serve.log import RequestLog, request_id
+from ingot.serve.log import RequestLog, path_of, request_id
 from ingot.serve.messages import MESSAGES, CountRequest, count_tokens
 from ingot.serve.metrics import Metrics
 from ingot.serve.models import Kind, Model, Models, Source
@@ -61,7 +61,7 @@ CLIENT_CLOSED = 499  # the status in the log when the client has gone before the
 
 Body = TypeVar("Body")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
-_KINDS = (EmbeddingRequest, RerankRequest, TokenizeRequest)
+_KINDS = (EmbeddingRequest, RerankRequest, TokenizeRequest, DetokenizeRequest)
 _FIELDS = {name for kind in _KINDS for name in kind.__struct_fields__}
 
 
@@ -179,7 +179,8 @@ class _Server:
         """POST /detokenize: the text of ids."""
         body = await self._read(http, DetokenizeRequest)
         llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
-        return JSONResponse({"prompt": llm.tokenizer.decode(body.tokens)})
+        text = await anyio.to_thread.run_sync(llm.tokenizer.decode, body.tokens)
+        return JSONResponse({"prompt": text})
 
     async def listed(self, http: HttpRequest) -> Response:
         """GET /v1/models: every model, loaded or not."""
@@ -243,7 +244,7 @@ class _Server:
                 watched = self.measured.watched(served.name, send, [answer.generation for answer in answers])
                 await protocol.stream(served, request, answers, watched)
 
-            return StreamingResponse(protocol.events(work), media_type="text/event-stream")
+            return EventResponse(protocol.events(work), media_type="text/event-stream")
 
         async def whole() -> Json:
             return await protocol.document(served, request, await protocol.prepared(served, request))

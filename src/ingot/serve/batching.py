@@ -80,6 +80,11 @@ class Batcher:
         return f"<Batcher: {self.requests} requests in {self.runs} runs, {len(self._waiting)} waiting>"
 
     @property
+    def is_open(self) -> bool:
+        """Whether it accepts requests: it is not closed, and its thread has not ended by a bug."""
+        return not self._closing
+
+    @property
     def joins(self) -> bool:
         """Whether requests may be joined."""
         return self._most > 1
@@ -125,7 +130,8 @@ class Batcher:
                 if started:
                     self._answer(started)
         finally:  # nobody waits for ever, not even after a bug
-            self._closing = True
+            with self._changed:
+                self._closing = True
             end_all(call.future for call in [*calls, *self._waiting])
 
     def _next(self) -> list[_Call]:

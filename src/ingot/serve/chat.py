@@ -28,9 +28,9 @@ class Chat:
     """A request for answers to a conversation.
 
     messages: as chat templates read them. choice: "auto", "none", "required", or the name of a tool after "=". allowed:
-    the names of the tools that may be called, None for all.
-    parallel: whether an answer may have several calls, unless a tool is named. schema: that of the answer's text, after
-    reasoning. options: those of `LLM.generation`. variables: those of the chat template.
+    the names of the tools that may be called, None for all. parallel: whether an answer may have several calls, unless
+    a tool is named. schema: that of the answer's text, after reasoning. options: those of `LLM.generation`. variables:
+    those of the chat template.
     """
 
     messages: Sequence[Json]

@@ -211,7 +211,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether the server ends: after a signal, or when the application has ended."""
-        self.failed = self.failed or not self.app.state.is_alive()
+        self.failed = self.failed or (not self.should_exit and not self.app.state.is_alive())
         return await super().on_tick(counter) or self.failed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ingot.errors import InputError
 from ingot.llm.embedder import Embedder
+from ingot.llm.service import MAX_WAITING
 from ingot.serve.answers import Served
 from ingot.serve.requests import MAX_INPUTS, EmbeddingRequest
 from ingot.serve.texts import Text, TextQueue
@@ -19,9 +20,16 @@ from ingot.serve.texts import Text, TextQueue
 class Embedding:
     """An embedder with the queue of its texts."""
 
-    def __init__(self, name: str, embedder: Embedder):
+    def __init__(self, name: str, embedder: Embedder, max_waiting: int = MAX_WAITING):
         self.name, self.embedder, self.llm = name, embedder, embedder.llm
-        self.queue = TextQueue(embedder.rows, lambda texts: embedder.vectors([text.tokens for text in texts]))
+        self.queue = TextQueue(
+            embedder.rows, lambda texts: embedder.vectors([text.tokens for text in texts]), max_waiting
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread accepts texts."""
+        return self.queue.is_open
 
     @property
     def nbytes(self) -> int:
@@ -50,7 +58,8 @@ async def embeddings(served: Embedding | Served, request: EmbeddingRequest) -> d
         futures = served.queue.submit([Text(ids) for ids in tokens])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, futures))
     else:
-        vectors = await anyio.to_thread.run_sync(lambda: [embedder.vectors([ids])[0] for ids in tokens])
+        # One call of a thread for each text: a client that goes ends the work.
+        vectors = [(await anyio.to_thread.run_sync(embedder.vectors, [ids]))[0] for ids in tokens]
     rows = [embedder.shortened(vector, request.dimensions) for vector in vectors]
     data = [
         {"object": "embedding", "index": index, "embedding": _value(row, request)} for index, row in enumerate(rows)

@@ -41,7 +41,7 @@ def failure_of(error: IngotError | HTTPException, fields: set[str]) -> Failure:
     if isinstance(error, HTTPException):
         return refusal(error.status_code, error.detail)
     if isinstance(error, BusyError):
-        return Failure(429, "rate_limit_error", text)
+        return refusal(429, text)
     if isinstance(error, UnknownModelError):
         return Failure(404, "invalid_request_error", text, code="model_not_found")
     if isinstance(error, StoppedError | UnavailableError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import anyio
 import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Send as SendMessage
 
 from ingot.errors import IngotError
 from ingot.llm.model import LLM
@@ -20,6 +23,16 @@ PING_SECONDS = 10.0  # the longest silence of a stream
 
 Send = Callable[[Json], Awaitable[None]]
 Body = TypeVar("Body")
+
+
+class EventResponse(StreamingResponse):
+    """A response of events whose generator is closed in the task that reads it, also when the client goes."""
+
+    async def stream_response(self, send: SendMessage) -> None:
+        """Send the events."""
+        events = cast("AsyncGenerator[bytes, None]", self.body_iterator)
+        async with aclosing(events):
+            await super().stream_response(send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,7 @@ class Protocol(Generic[Body]):
         count_in_log([answer.generation for answer in answers])
         return answers
 
-    async def events(self, work: Callable[[Send], Awaitable[None]]) -> AsyncIterator[bytes]:
+    async def events(self, work: Callable[[Send], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
         """Yield what the work sends as events, and a ping after each silence. An error is the last chunk."""
         send, receive = anyio.create_memory_object_stream[dict[str, Any]](1)
 

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 import numpy as np
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -17,12 +18,13 @@ from starlette.routing import Route
 import ingot
 from ingot.errors import InputError
 from ingot.serve.errors import Failure
-from ingot.serve.limits import body_of
+from ingot.serve.limits import body_of, expect_shallow
 from ingot.serve.models import Models
 from ingot.serve.plain import VERSION, Plain
 from ingot.serve.tensors import InferRequest, feed_of, response_of, wanted_outputs
 
 MAX_TENSOR_BYTES = 256 << 20  # of a request for inference
+MAX_JSON_BYTES = 32 << 20  # of a request for inference, without binary tensors
 PREFIX = "/v2"
 _EXTENSIONS = ["binary_tensor_data"]
 _LENGTH = "inference-header-content-length"
@@ -62,7 +64,8 @@ class Inference:
 
     async def live(self, http: HttpRequest) -> Response:
         """GET /v2/health/live and /v2/health/ready: the first model is loaded before the server listens."""
-        return JSONResponse({"live": True, "ready": True})
+        is_alive = self._models.is_alive()
+        return JSONResponse({"live": is_alive, "ready": is_alive}, 200 if is_alive else 503)
 
     async def ready(self, http: HttpRequest) -> Response:
         """GET /v2/models/NAME/ready: whether a request would be answered, if need be after loading the model."""
@@ -81,6 +84,11 @@ class Inference:
         _expect_no_form(http)
         body = memoryview(await body_of(http, MAX_TENSOR_BYTES))
         length = _header_length(http, len(body))
+        if length > MAX_JSON_BYTES:
+            raise HTTPException(
+                413, f"body: JSON too large, expected at most {MAX_JSON_BYTES} bytes and binary tensors"
+            )
+        expect_shallow(bytes(body[:length]))
         request = await anyio.to_thread.run_sync(_parsed, body[:length])
         plain: Plain = await self._use(http, name, ["plain"])
         wanted_outputs(plain, request)
@@ -101,7 +109,7 @@ class Inference:
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not run.done():
-                raise HTTPException(499, "the client closed the connection")
+                raise ClientDisconnect
             return run.result()
         finally:
             watch.cancel()

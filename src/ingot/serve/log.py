@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ingot.llm.generation import Generation
 
-QUIET = {"/health", "/ready", "/metrics"}  # asked every few seconds: not logged unless they fail
+# Asked every few seconds: not logged unless they fail.
+QUIET = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
 MAX_PATH = 200  # characters of a path in a log line
 
 LOGGER = logging.getLogger("ingot.serve")
@@ -50,6 +51,12 @@ def count_in_log(answers: list[Generation]) -> None:
     """Add answers to the request that the current task answers; its log line has their numbers of tokens."""
     if (record := _RECORD.get()) is not None:
         record.answers += answers
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path of a request in the application, which may be mounted in another one."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 class RequestLog:
@@ -82,7 +89,7 @@ class RequestLog:
         try:
             await self.app(scope, receive, logged)
         finally:
-            if scope["path"] not in QUIET or status != 200:
+            if path_of(scope) not in QUIET or status != 200:
                 facts = {"method": scope["method"], "path": scope["path"][:MAX_PATH], "status": status,
                          "seconds": round(time.perf_counter() - begin, 4), "complete": is_complete}  # fmt: skip
                 LOGGER.info("request", extra={"facts": facts | _tokens(record.answers)})

@@ -16,6 +16,7 @@ from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
 from ingot.serve.errors import Failure
 from ingot.serve.events import Protocol, Send
+from ingot.serve.log import request_id
 from ingot.serve.parts import Part
 from ingot.serve.requests import StructuredOutputs
 from ingot.serve.tools import Json, Tool
@@ -272,7 +273,7 @@ async def _stream(served: Served, request: MessagesRequest, answers: Sequence[An
 def anthropic_error(failure: Failure) -> Json:
     """Return an error in Anthropic's shape."""
     kind = _KINDS.get(failure.status, "invalid_request_error" if failure.status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": None}
+    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": request_id()}
 
 
 def count_tokens(llm: LLM, request: CountRequest) -> Json:

@@ -11,8 +11,7 @@ from typing import Any, Literal, Protocol
 
 import anyio
 
-from ingot.errors import IngotError, InputError, ResourceError
-from ingot.serve.answers import Served
+from ingot.errors import IngotError, InputError, ResourceError, StoppedError
 
 Kind = Literal["language", "embedding", "rerank", "plain"]
 WAIT_SECONDS = 30.0  # for memory that answers of other models use
@@ -28,10 +27,14 @@ class UnavailableError(ResourceError):
 
 
 class Running(Protocol):
-    """A loaded model with its queue of work. nbytes: of its weights, caches and activations."""
+    """A loaded model with its queue of work. nbytes: of its weights, caches and activations. is_alive:
+    whether its thread accepts work."""
 
     @property
     def nbytes(self) -> int: ...
+
+    @property
+    def is_alive(self) -> bool: ...
 
     def close(self) -> None:
         """End the work that is left, and the threads."""
@@ -104,6 +107,7 @@ class Models:
             raise InputError("models: got none, expected at least one")
         self._models = {name: Model(name, source) for name, source in sources.items()}
         self.budget, self.idle = budget, idle
+        self._is_stopped = False
         self.on_unload: Callable[[str, Running], None] = lambda name, running: None
 
     def __iter__(self) -> Iterator[Model]:
@@ -149,6 +153,8 @@ class Models:
         model.users += 1
         try:
             while model.running is None or model.change is not None:
+                if self._is_stopped:
+                    raise StoppedError("models: closed, got a request for a model that is not loaded")
                 change = model.change or self._begin(model, "loading", self._load(model))
                 await asyncio.shield(change)  # a client that goes away ends only its own wait
             yield model.running
@@ -176,12 +182,12 @@ class Models:
                     await self._begin(model, "unloading", self._unload(model))
 
     def is_alive(self) -> bool:
-        """Whether no service of a loaded model has ended by a bug."""
-        services = [model.running.service for model in self._models.values() if isinstance(model.running, Served)]
-        return all(service.is_open for service in services)
+        """Whether no thread of a loaded model has ended by a bug."""
+        return all(model.running is None or model.running.is_alive for model in self._models.values())
 
     def stop(self) -> None:
-        """End all answers with an error; the loaded models accept no others. Any thread may call it."""
+        """End all answers with an error; no model accepts others or is loaded. Any thread may call it."""
+        self._is_stopped = True
         for model in self._models.values():
             running = model.running
             if running is not None:
@@ -201,11 +207,14 @@ class Models:
             if not source.is_kept:
                 await self._free(model, expected)
             model.reserved = expected
-            model.running = await anyio.to_thread.run_sync(source.start, model.name)
-            model.error = ""
+            running = await anyio.to_thread.run_sync(source.start, model.name)
+            if self._is_stopped:
+                await anyio.to_thread.run_sync(running.close)
+                raise StoppedError(f"model {model.name!r}: closed while it was loaded")
+            model.running, model.error = running, ""
         except (IngotError, OSError) as error:
             model.error = str(error)
-            if isinstance(error, UnavailableError):
+            if isinstance(error, UnavailableError | StoppedError):
                 raise
             raise UnavailableError(f"model {model.name!r}: cannot be loaded: {error}") from error
         finally:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ingot.errors import UnsupportedError
 from ingot.ir.dtype import DTYPES, DType, from_numpy
-from ingot.serve.batching import Batcher
+from ingot.llm.service import MAX_WAITING
+from ingot.serve.batching import MAX_ROWS, Batcher
 from ingot.session.inference import InferenceSession
 from ingot.session.source import NodeArg
 
@@ -24,11 +25,12 @@ _BY_TYPE = {dtype.onnx: dtype for dtype in DTYPES.values() if dtype.name in DATA
 class Plain:
     """A session with the queue of its runs. Raises UnsupportedError for an input that the protocol has no datatype for.
 
-    inputs: the dtype and shape of each input by its name; a dim is None where it may change.
+    rows, max_waiting: those of `Batcher`. inputs: the dtype and shape of each input by its name; a dim is None where it
+    may change.
     """
 
-    def __init__(self, name: str, session: InferenceSession, batcher: Batcher):
-        self.name, self.session, self.batcher = name, session, batcher
+    def __init__(self, name: str, session: InferenceSession, rows: int = MAX_ROWS, max_waiting: int = MAX_WAITING):
+        self.name, self.session = name, session
         self.inputs: dict[str, tuple[DType, list[int | None]]] = {}
         for argument in session.get_inputs():
             if argument.type not in _BY_TYPE:
@@ -39,6 +41,12 @@ class Plain:
             shape = [dim if isinstance(dim, int) else None for dim in argument.shape]
             self.inputs[argument.name] = _BY_TYPE[argument.type], shape
         self.outputs = [argument.name for argument in session.get_outputs()]
+        self.batcher = Batcher(session, rows, max_waiting)  # last: its thread keeps the session
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread accepts requests."""
+        return self.batcher.is_open
 
     @property
     def nbytes(self) -> int:

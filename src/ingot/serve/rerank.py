@@ -12,6 +12,8 @@ import msgspec
 
 from ingot.errors import InputError
 from ingot.llm.reranker import Pair, Reranker
+from ingot.llm.service import MAX_WAITING
+from ingot.serve.requests import MAX_INPUTS
 from ingot.serve.texts import Text, TextQueue
 
 
@@ -40,11 +42,18 @@ class RerankRequest(msgspec.Struct):
 class Reranking:
     """A cross-encoder with the queue of its pairs."""
 
-    def __init__(self, name: str, reranker: Reranker):
+    def __init__(self, name: str, reranker: Reranker, max_waiting: int = MAX_WAITING):
         self.name, self.reranker = name, reranker
         self.queue = TextQueue(
-            reranker.rows, lambda texts: reranker.scores([Pair(text.tokens, text.types or []) for text in texts])
+            reranker.rows,
+            lambda texts: reranker.scores([Pair(text.tokens, text.types or []) for text in texts]),
+            max_waiting,
         )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread accepts texts."""
+        return self.queue.is_open
 
     @property
     def nbytes(self) -> int:
@@ -64,6 +73,8 @@ async def reranked(served: Reranking, request: RerankRequest) -> dict[str, Any]:
     texts = [each if isinstance(each, str) else each.text for each in request.documents]
     if not texts:
         raise InputError("documents: empty, got none, expected at least one")
+    if len(texts) > MAX_INPUTS:
+        raise InputError(f"documents: too many, got {len(texts)}, expected at most {MAX_INPUTS}")
     if request.top_n is not None and request.top_n < 1:
         raise InputError(f"top_n: out of range, got {request.top_n}, expected 1 or more")
 

@@ -36,7 +36,7 @@ _STATUSES = {
     415: "The body is not application/json.",
     429: "Too many answers wait; Retry-After has the seconds.",
     500: "The server has a bug.",
-    503: "The server ends.",
+    503: "The server ends, or the model cannot be loaded now.",
 }
 
 
@@ -70,13 +70,16 @@ def openapi(routes: Iterable[BaseRoute], protocols: Mapping[str, Protocol[Any]],
                 paths.setdefault(route.path_format, {})[method.lower()] = _operation(route, body, schemas)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Ingot", "version": version, "description": "A server of language models."},
+        "info": {"title": "Ingot", "version": version, "description": "A server of models."},
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
         },
-        "security": [{}, {"key": []}],
+        "security": [{}, {"key": []}, {"header": []}],
     }
 
 

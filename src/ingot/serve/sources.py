@@ -19,7 +19,7 @@ from ingot.load.hf import kind_of, labels_of
 from ingot.load.hf.sentences import MODULES
 from ingot.load.language import read_model
 from ingot.serve.answers import Served
-from ingot.serve.batching import MAX_ROWS, Batcher
+from ingot.serve.batching import MAX_ROWS
 from ingot.serve.embeddings import Embedding
 from ingot.serve.models import Kind, Source
 from ingot.serve.plain import Plain
@@ -39,11 +39,11 @@ def usual_budget() -> int:
 def kept(model: Servable, max_waiting: int = MAX_WAITING) -> Source:
     """Return the source of a model that the caller has loaded."""
     if isinstance(model, InferenceSession):
-        return Source("plain", lambda name: Plain(name, model, Batcher(model, max_waiting=max_waiting)), is_kept=True)
+        return Source("plain", lambda name: Plain(name, model, max_waiting=max_waiting), is_kept=True)
     if isinstance(model, Reranker):
-        return Source("rerank", lambda name: Reranking(name, model), is_kept=True)
+        return Source("rerank", lambda name: Reranking(name, model, max_waiting), is_kept=True)
     if is_embedder(model):
-        return Source("embedding", lambda name: Embedding(name, Embedder(model)), is_kept=True)
+        return Source("embedding", lambda name: Embedding(name, Embedder(model), max_waiting), is_kept=True)
     engine = model.engine
 
     def start(name: str) -> Served:
@@ -86,18 +86,18 @@ class Opening:
 
     def _embedding(self, name: str, path: str) -> Embedding:
         options: ModelKeywords = {**self.language, "context": None}
-        return Embedding(name, Embedder(LLM(path, sequences=1, **options)))
+        return Embedding(name, Embedder(LLM(path, sequences=1, **options)), self.max_waiting)
 
     def _reranking(self, name: str, path: str) -> Reranking:
         own = self.language
         precision, threads, executor, template = own["precision"], own["threads"], own["executor"], own["template"]
         reranker = Reranker(path, precision=precision, threads=threads, executor=executor, template=template)
-        return Reranking(name, reranker)
+        return Reranking(name, reranker, self.max_waiting)
 
     def _plain(self, name: str, path: str) -> Plain:
         own = self.language
         session = InferenceSession(path, precision=own["precision"], threads=own["threads"], executor=own["executor"])
-        return Plain(name, session, Batcher(session, self.rows, self.max_waiting))
+        return Plain(name, session, self.rows, self.max_waiting)
 
     def _language(self, name: str, path: str) -> Served:
         options: ModelKeywords = {**self.language, "context": self._planned(path).context}

@@ -39,12 +39,15 @@ class _Entry:
 class TextQueue:
     """Runs texts in a thread of its own.
 
-    rows: how many texts of a length may run together. run: return the result of each text. A run has the text that
-    waits longest, and those with the nearest lengths, as long as padding costs little.
+    rows: how many texts of a length may run together. run: return the result of each text. max_waiting: the most texts
+    that wait, at least MAX_TEXTS. A run has the text that waits longest, and those with the nearest lengths, as long as
+    padding costs little.
     """
 
-    def __init__(self, rows: Callable[[int], int], run: Callable[[list[Text]], list[np.ndarray]]):
-        self._rows, self._run = rows, run
+    def __init__(
+        self, rows: Callable[[int], int], run: Callable[[list[Text]], list[np.ndarray]], max_waiting: int = MAX_TEXTS
+    ):
+        self._rows, self._run, self.max_waiting = rows, run, max(MAX_TEXTS, max_waiting)
         self.texts = self.runs = 0
         self._waiting: list[_Entry] = []
         self._changed = threading.Condition()
@@ -55,18 +58,23 @@ class TextQueue:
     def __repr__(self) -> str:
         return f"<TextQueue: {self.texts} texts in {self.runs} runs, {len(self._waiting)} waiting>"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts texts: it is not closed, and its thread has not ended by a bug."""
+        return not self._closing
+
     def submit(self, texts: Sequence[Text]) -> list[Future[np.ndarray]]:
         """Queue texts; one whose future is cancelled before its run does not run.
 
-        Raises BusyError if others wait and together more than MAX_TEXTS would, StoppedError after `close`.
+        Raises BusyError if others wait and together more than max_waiting would, StoppedError after `close`.
         """
         entries = [_Entry(text) for text in texts]
         with self._changed:
             if self._closing:
                 raise StoppedError("model: closed, got another request")
-            if self._waiting and len(self._waiting) + len(entries) > MAX_TEXTS:
+            if self._waiting and len(self._waiting) + len(entries) > self.max_waiting:
                 got = f"{len(entries)} texts more and {len(self._waiting)} waiting"
-                raise BusyError(f"model: busy, got {got}, expected at most {MAX_TEXTS}")
+                raise BusyError(f"model: busy, got {got}, expected at most {self.max_waiting}")
             self._waiting += entries
             self._changed.notify()
         return [entry.future for entry in entries]
@@ -88,7 +96,8 @@ class TextQueue:
                 if started:
                     self._answer(started)
         finally:  # nobody waits for ever, not even after a bug
-            self._closing = True
+            with self._changed:
+                self._closing = True
             end_all(entry.future for entry in [*entries, *self._waiting])
 
     def _answer(self, entries: list[_Entry]) -> None:
