@@ -23,7 +23,7 @@ import ingot
 from ingot.load.hub import SHIPPED
 from ingot.serve import app
 from ingot.serve.batching import Batcher, joined_dim
-from ingot.serve.plain import DATATYPES
+from ingot.serve.plain import DATATYPES, Plain
 from serving import serving
 
 CLIENTS = Path(sys.prefix) / "clients"
@@ -314,6 +314,30 @@ def test_many_clients_get_the_answers_of_one(address):
         thread.join()
     for index, image in enumerate(images):
         np.testing.assert_array_equal(answers[index], session.run(None, {"image": image})[0][0])
+
+
+def test_the_json_of_a_request_is_limited(monkeypatch):
+    with serving(app(ingot.InferenceSession(COUPLED), "m")) as address:
+        path = f"{address}/v2/models/m/infer"
+        deep = b'{"inputs": ' + b"[" * 100 + b"]" * 100 + b"}"
+        got = httpx.post(path, content=deep)
+        assert got.status_code == 400 and "too deep" in got.json()["error"]
+        monkeypatch.setattr("ingot.serve.infer.MAX_JSON_BYTES", 1000)
+        got = httpx.post(path, content=b'{"inputs": []}' + b" " * 1000)
+        assert got.status_code == 413 and "JSON too large" in got.json()["error"]
+
+
+def test_a_model_that_cannot_be_served_leaves_no_thread():
+    sequence = parsed("s (seq(float[n]) x) => (int64 y) { y = SequenceLength(x) }")
+    before = threading.active_count()
+    with serving(app({"lm": ingot.InferenceSession(COUPLED)})) as address:
+        threads = threading.active_count()
+        for _ in range(3):
+            with pytest.raises(ingot.UnsupportedError):
+                Plain("s", ingot.InferenceSession(sequence))
+        assert threading.active_count() == threads
+        assert httpx.get(f"{address}/v2/health/ready").json() == {"live": True, "ready": True}
+    assert threading.active_count() <= before + 1
 
 
 def test_keys_and_a_mounted_application():

@@ -1,6 +1,7 @@
 """Several models of one server: loaded when they are used, unloaded when they are idle or for others."""
 
 import contextlib
+import dataclasses
 import gc
 import re
 import subprocess
@@ -214,3 +215,25 @@ def test_the_command_serves_several_by_name(tmp_path: Path):
 def test_the_command_refuses_models_before_it_listens(call, arguments, text):
     code, out, err = call("serve", *arguments)
     assert code != 0 and text in err and out == ""
+
+
+def test_a_stop_ends_requests_for_models_that_are_being_loaded():
+    loading, go_on = threading.Event(), threading.Event()
+    first, slow = source(), source()
+
+    def start(name: str):
+        loading.set()
+        go_on.wait(60)
+        return slow.start(name)
+
+    application = app({"a": first, "b": dataclasses.replace(slow, start=start)})
+    got = []
+    with serving(application) as address, client_of(address) as client:
+        asking = threading.Thread(target=lambda: got.append(complete(client, "b")))
+        asking.start()
+        assert loading.wait(60)
+        application.state.stop()
+        go_on.set()
+        asking.join()
+        got.append(complete(client_of(address), "b"))
+    assert [each.status_code for each in got] == [503, 503] and "closed" in got[0].json()["error"]["message"]

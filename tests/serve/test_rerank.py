@@ -127,6 +127,7 @@ def test_documents_in_the_order_of_their_scores(address, folder):
 
 
 BAD = [
+    ({"query": "x", "documents": ["x"] * 2049}, "documents: too many"),
     ({"documents": ["x"]}, "query"),
     ({"query": "x"}, "documents"),
     ({"query": "x", "documents": []}, "documents: empty"),
