@@ -15,7 +15,7 @@ import pytest
 import ingot
 import ingot.ort.session
 import ingot.session.inference
-from ingot.llm.keywords import ChatKeywords, DrawKeywords, ModelKeywords, TextKeywords, TokenKeywords
+from ingot.llm.keywords import ChatKeywords, DrawKeywords, ModelKeywords, StepKeywords, TextKeywords, TokenKeywords
 from ingot.llm.sampling import Sampling
 from ingot.ort.options import RUN_OPTIONS, SESSION_OPTIONS
 from ingot.ort.tables import ACCEPTED, REFUSED
@@ -160,9 +160,10 @@ def keywords(function: Callable[..., Any]) -> set[str]:
 def test_options_that_are_handed_on() -> None:
     assert set(SessionKeywords.__annotations__) == keywords(ingot.session.inference.InferenceSession.__init__)
     model = set(ModelKeywords.__annotations__) | {"sequences"}
-    assert model == keywords(ingot.LLM.__init__) == keywords(ingot.llm.memory_of) - {"budget"}
-    sampling, constraint = {field.name for field in fields(Sampling)}, {"schema", "regex", "grammar"}
-    assert set(DrawKeywords.__annotations__) == (sampling | constraint) - {"temperature"}
+    assert model | set(StepKeywords.__annotations__) == keywords(ingot.LLM.__init__)
+    assert model | {"budget", "cache_positions"} == keywords(ingot.llm.memory_of)
+    sampling, limits = {field.name for field in fields(Sampling)}, {"schema", "regex", "grammar", "timeout"}
+    assert set(DrawKeywords.__annotations__) == (sampling | limits) - {"temperature"}
     assert set(TokenKeywords.__annotations__) - set(DrawKeywords.__annotations__) == {"temperature", "max_tokens"}
     assert set(TextKeywords.__annotations__) - set(TokenKeywords.__annotations__) == {"stop"}
     assert set(ChatKeywords.__annotations__) - set(TextKeywords.__annotations__) == {"tools", "template_options"}

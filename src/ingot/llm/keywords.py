@@ -10,7 +10,7 @@ Message = Mapping[str, Any]  # {"role": ..., "content": ...}
 
 
 class ModelKeywords(TypedDict):
-    """The options that `LLM` and `fit` share, but for sequences, of which their defaults differ."""
+    """The options that `LLM` and `memory_of` share, except sequences, whose defaults differ."""
 
     context: int | None
     precision: str | None
