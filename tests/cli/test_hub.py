@@ -162,6 +162,9 @@ def test_refusals_say_why(hub: FakeHub, home: Path) -> None:
         assert line.startswith(f"{code} {name.partition('@v')[0]}") and text in line
 
 
+PROMPT = '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x", "max_tokens": 2}}\n'
+
+
 def examples() -> list[str]:
     """The commands that `--help` of commands on language models gives, but that of the server, which does not end."""
     found = [command.epilog for command in (*commands.commands.values(), *bench.commands.values()) if command.epilog]
@@ -173,13 +176,14 @@ def test_an_example_of_help_can_be_pasted(hub: FakeHub, home: Path, tmp_path: Pa
     program = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "from ingot.cli import main; main()" "$@"\n'
     (tmp_path / "ingot").write_text(program)
     (tmp_path / "ingot").chmod(0o755)
+    (tmp_path / "prompts.jsonl").write_text(PROMPT)
     environment = os.environ | hub.environment(home) | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-ec", f"set -o pipefail\n{example}"],
         cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout or "chat" in example
+    assert done.stdout or "chat" in example or "-o" in example
 
 
 def test_examples_are_of_every_command_on_language_models() -> None:

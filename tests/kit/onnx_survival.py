@@ -50,6 +50,13 @@ def judge_mutant(seed: int, say: Say = print) -> str:
 
 def load_and_run(content: bytes, say: Say = print, seconds: int = RUN_SECONDS) -> str:
     """What became of a file; raises what is not an error of Ingot. A limit ends what takes too long."""
+    try:
+        return _load_and_run(content, say, seconds)
+    finally:
+        limit(0)
+
+
+def _load_and_run(content: bytes, say: Say, seconds: int) -> str:
     say("! slow to load")
     limit(LOAD_SECONDS)
     try:

@@ -210,16 +210,18 @@ def test_versions_of_answers_and_messages(page):
     page.settings(temperature=1.5, max_tokens=12)
     _, first = page.ask("import os")
     page.click("Regenerate")
+    page.tab.wait_for("document.querySelector('.message:last-child .versions')?.textContent === '2/2'")
     _, second = page.answered()
-    assert page.text(".message:last-child .versions") == "2/2" and first != second
+    assert first != second
     page.run("document.querySelector('[aria-label=\"Version before\"]').focus()")
     page.click("Version before")
     assert page.run(SHOWN) == ["import os", first]
     page.click("Edit this message")
     page.run("document.querySelector('.editor').value = 'import re'")
     page.click("Send this version")
+    page.tab.wait_for("document.querySelector('.message:first-child .versions')?.textContent === '2/2'")
     question, _ = page.answered()
-    assert question == "import re" and page.text(".message:first-child .versions") == "2/2"
+    assert question == "import re"
     page.click("Version before")
     assert page.run(SHOWN) == ["import os", first]
     page.click("Version after")

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingot.errors import IngotError
 from ingot.llm.constraint import Constraint
@@ -31,8 +31,8 @@ class Usage:
     completion_tokens: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
+    drafted_tokens: int = field(default=0, repr=False)
+    accepted_tokens: int = field(default=0, repr=False)
     is_cut: bool = False
 
     @property

@@ -91,8 +91,7 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
 void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                    float *panel);
 
-/* The number of register tiles that divide `rows` evenly. Rows whose addresses are equal modulo 4096 bytes share a set
- * of an 8-way L1 cache, so at most 8 of them are in one tile. */
+/* The number of register tiles that divide `rows` evenly. At most 8 rows of a tile share a set of an 8-way L1 cache. */
 static inline int64_t gemm_blocks(int64_t rows, int64_t a_stride) {
   const int64_t most = a_stride % 1024 == 0 && GEMM_ROWS > 8 ? 8 : GEMM_ROWS;
   return (rows + most - 1) / most;
@@ -120,8 +119,8 @@ static inline gemm_epilogue gemm_args_epilogue(const gemm_args *g) {
                          g->activation, g->residual_first, g->rounded, g->rounded_stride};
 }
 
-/* Whether the epilogue has at most a bias, a residual and a clip. These are a few instructions a vector, which the tile
- * applies in registers. With INGOT_SMALL the tile never does, because the general epilogue can do everything. */
+/* Whether the epilogue has at most a bias, a residual and a clip, which the tile applies in registers. With INGOT_SMALL
+ * the general epilogue does everything. */
 #if defined(INGOT_SMALL)
 static inline int epilogue_is_vectorized(const gemm_epilogue *e) { (void)e; return 0; }
 static inline int is_stored_in_tile(const gemm_product *p) { (void)p; return 0; }
@@ -287,9 +286,8 @@ static inline void gemm_expect(const float *row, int64_t stride, int64_t rows) {
   }
 }
 
-/* The number of blocks that `rows` of a panel are divided into. next: the packed panel that is read after it, or null.
- * A CPU prefetches sequential reads by itself, but not while the blocks after the first read a panel again. So each
- * block prefetches its share of the next panel, and memory and arithmetic work at the same time. */
+/* The number of blocks that `rows` of a panel are divided into. next: the panel that is read after it, or null. A CPU
+ * prefetches sequential reads, but not while blocks read a panel again: each block prefetches its share of `next`. */
 static inline int64_t gemm_panel_blocks(int64_t rows, int64_t a_stride, const float *next) {
   const int64_t blocks = gemm_blocks(rows, a_stride);
   return next && blocks == 1 && rows > 8 ? 2 : blocks;

@@ -78,7 +78,7 @@
 #define BLOCKS_W uint32_t
 #define BLOCKS_S int32_t
 #define BLOCKS_LOAD16(p) (*(const uint16_t *)(p))
-#define BLOCKS_STEPS(book, w) blocks_stepped(blocks_steps[book], (uint32_t)(w))
+#define BLOCKS_STEPS(book, w) blocks_stepped(book, (uint32_t)(w))
 #define BLOCKS_DOT(part, steps, w, p) QUANT_DOT(part, w, p)
 #define BLOCKS_SCALE(w) ((BLOCKS_W)((BLOCKS_S)((w) << 24) >> 24))
 #define BLOCKS_SCALED(total, part, scale) (QUANT_I)((BLOCKS_W)(total) + (BLOCKS_W)(part) * (scale))
@@ -95,9 +95,9 @@ static inline int32_t quant_dot(int32_t sum, uint32_t w, const int8_t *p) {
   return sum;
 }
 
-static inline uint32_t blocks_stepped(const uint8_t *book, uint32_t w) {
+static inline uint32_t blocks_stepped(int book, uint32_t w) {
   uint32_t stepped = 0;
-  for (int i = 0; i < 4; i++) stepped |= (uint32_t)book[w >> 8 * i & 15] << 8 * i;
+  for (int i = 0; i < 4; i++) stepped |= (uint32_t)blocks_steps[book][w >> 8 * i & 15] << 8 * i;
   return stepped;
 }
 
