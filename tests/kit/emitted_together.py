@@ -19,8 +19,8 @@ from ingot.run.store import WeightStore
 
 # The features that a CPU of a set must lack, so that the dispatch chooses that set.
 LACKS = {
-    "scalar": "avx2 avx512f avx512vnni", "avx2": "avx512f avx512vnni", "avx2vnni": "avx512f avx512vnni", "avx512": "avx512vnni", "avx512vnni": "amx",
-    "best": "",
+    "scalar": "avx2 avx512f avx512vnni", "avx2": "avx512f avx512vnni", "avx2vnni": "avx512f avx512vnni",
+    "avx512": "avx512vnni", "avx512vnni": "amx", "best": "",
 }  # fmt: skip
 
 
