@@ -84,7 +84,7 @@ class Reranker:
 
 
 class PairForm:
-    """How a tokenizer joins two texts. Raises the errors of `Tokenizer.around_pair`."""
+    """The ids that a tokenizer adds around and between two texts. Raises the errors of `Tokenizer.around_pair`."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer

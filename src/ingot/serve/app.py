@@ -7,7 +7,7 @@ import functools
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import anyio
 import msgspec
@@ -44,7 +44,7 @@ from ingot.serve.page import page
 from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
 from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
-from ingot.serve.schema import openapi
+from ingot.serve.schema import BODIES, openapi
 from ingot.serve.sources import Servable, kept, usual_budget
 from ingot.serve.tools import Json
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ingot.llm.model import LLM
 
 TEXT_KINDS: tuple[Kind, ...] = ("language", "embedding")
-KINDS: tuple[Kind, ...] = ("language", "embedding", "rerank", "plain")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 PROTOCOLS: dict[str, Protocol[Any]] = {
     "/v1/chat/completions": CHAT, "/v1/completions": TEXT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES,
 }  # fmt: skip
@@ -61,8 +61,6 @@ CLIENT_CLOSED = 499  # the status in the log when the client has gone before the
 
 Body = TypeVar("Body")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
-_KINDS = (EmbeddingRequest, RerankRequest, TokenizeRequest, DetokenizeRequest)
-_FIELDS = {name for kind in _KINDS for name in kind.__struct_fields__}
 
 
 def app(
@@ -293,7 +291,9 @@ async def on_error(http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, IngotError | HTTPException)
     path = path_of(http.scope)
     protocol = protocol_of(path)
-    failure = failure_of(error, _FIELDS if protocol is None else protocol.fields)
+    body = BODIES.get(path)
+    fields = set(() if body is None else body.__struct_fields__) if protocol is None else protocol.fields
+    failure = failure_of(error, fields)
     headers = {**(getattr(error, "headers", None) or {}), **failure.headers}
     return JSONResponse(shaped(path, failure), failure.status, headers)
 

@@ -25,6 +25,10 @@ Send = Callable[[Json], Awaitable[None]]
 Body = TypeVar("Body")
 
 
+async def dropped(chunk: Json) -> None:
+    """Drop a chunk of an answer that is sent as one document."""
+
+
 class EventResponse(StreamingResponse):
     """A response of events whose generator is closed in the task that reads it, also when the client goes."""
 

@@ -15,7 +15,7 @@ from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
 from ingot.serve.errors import Failure
-from ingot.serve.events import Protocol, Send
+from ingot.serve.events import Protocol, Send, dropped
 from ingot.serve.log import request_id
 from ingot.serve.parts import Part
 from ingot.serve.requests import StructuredOutputs
@@ -258,12 +258,8 @@ class _Writer:
         }
 
 
-async def _ignore(chunk: Json) -> None:
-    """Drop an event."""
-
-
 async def _document(served: Served, request: MessagesRequest, answers: Sequence[Answer]) -> Json:
-    return await _Writer(served, answers[0], _ignore).write()
+    return await _Writer(served, answers[0], dropped).write()
 
 
 async def _stream(served: Served, request: MessagesRequest, answers: Sequence[Answer], send: Send) -> None:

@@ -15,7 +15,7 @@ from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
 from ingot.serve.errors import openai_error
-from ingot.serve.events import Protocol, Send
+from ingot.serve.events import Protocol, Send, dropped
 from ingot.serve.openai import token_logprobs
 from ingot.serve.parts import Part
 from ingot.serve.requests import Request, thinking_variables, tool_choice
@@ -309,12 +309,8 @@ class _Writer:
         }
 
 
-async def _ignore(chunk: Json) -> None:
-    """Drop an event."""
-
-
 async def _document(served: Served, request: ResponsesRequest, answers: Sequence[Answer]) -> Json:
-    return await _Writer(served, request, answers[0], _ignore).write()
+    return await _Writer(served, request, answers[0], dropped).write()
 
 
 async def _stream(served: Served, request: ResponsesRequest, answers: Sequence[Answer], send: Send) -> None:
