@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from forked import Say, batch, limit
+from forked import Say, batch, limited
 from ingot.errors import IngotError, UnsupportedError
 from ingot.session.inference import InferenceSession
 from ingot.session.seeds import set_seed
@@ -187,8 +187,8 @@ def judge_files(files: list[Foreign]) -> dict[int, str]:
     """The outcome of each file."""
 
     def judge(index: int, say: Say) -> str:
-        limit(SECONDS)
-        return judged(files[index].path, say)
+        with limited(SECONDS):
+            return judged(files[index].path, say)
 
     return batch(range(len(files)), judge)
 

@@ -1,7 +1,8 @@
 """Seeds of a fuzzer, each judged in a forked child with a limit on its memory: one that dies is a finding too.
 
 A judge takes a seed and `say`, and returns what became of the seed, a word; a finding begins with `!`. It says a state
-before each step that may take long, and calls `limit`: the state is the outcome of a seed that exceeds its limit.
+before each step that may take long, and takes the step within `limited`: the state is the outcome of a seed that
+exceeds its limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import resource
 import select
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ingot.errors import IngotError
 
@@ -27,7 +28,7 @@ FAILURES = (
     *(NameError, OSError, RuntimeError, SystemError, TypeError, ValueError),
 )
 
-ENDINGS = (signal.SIGALRM, signal.SIGPROF)  # of `limit`
+ENDINGS = (signal.SIGALRM, signal.SIGPROF)  # of `limited`
 
 Say = Callable[[str], object]
 Judge = Callable[[int, Say], str]
@@ -40,10 +41,16 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
 
 
-def limit(seconds: int) -> None:
-    """End this process after so many CPU seconds, or WAITING times as many wall seconds; 0: remove the limit."""
+@contextlib.contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """End this process if the block takes so many CPU seconds, or WAITING times as many wall seconds."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.alarm(WAITING * seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.alarm(0)
 
 
 def _judge_all(seeds: range, judge: Judge, pipe: int) -> None:
@@ -66,7 +73,6 @@ def _judge_all(seeds: range, judge: Judge, pipe: int) -> None:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(frame.filename)} {frame.name}: {frame.line}"
             outcome = f"! {type(error).__name__} {str(error)[:120]!r} in {place}".replace("\n", " ")
-        limit(0)
         say(f"= {outcome}")
 
 

@@ -27,7 +27,7 @@ from attacks.hostile_gguf import (
     value,
 )
 from attacks.hostile_gguf import content as gguf_content
-from forked import Say, batch, limit
+from forked import Say, batch, limited
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.gguf.file import SIZES, TYPES
@@ -76,10 +76,9 @@ def files() -> dict[str, bytes]:
 
 
 def open_model(content: bytes, say: Say) -> str:
-    """What became of a file; raises what is not an error of Ingot. An alarm ends what takes too long."""
+    """What became of a file; raises what is not an error of Ingot. A limit ends what takes too long."""
     say("! slow to open")
-    limit(SECONDS)
-    with tempfile.TemporaryDirectory() as folder:
+    with limited(SECONDS), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         path.write_bytes(content)
         try:

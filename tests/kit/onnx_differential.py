@@ -18,7 +18,7 @@ import numpy as np
 from onnx import printer
 
 from differential import Mismatch, Oracle
-from forked import FAILURES, Say, judge_seeds, limit
+from forked import FAILURES, Say, judge_seeds, limited
 from ingot.errors import UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
@@ -94,12 +94,12 @@ def failure(model: Model) -> tuple[str, str] | None:
 def judge(seed: int, say: Say) -> str:
     """What became of a seed, in a child."""
     say("no model")  # unless it ends: a node may take ONNX Runtime for ever
-    limit(GROW_SECONDS)
-    model = random_onnx(seed)
+    with limited(GROW_SECONDS):
+        model = random_onnx(seed)
     say("! slow")
-    limit(RUN_SECONDS)
     try:
-        return compare(model)
+        with limited(RUN_SECONDS):
+            return compare(model)
     except Mismatch as mismatch:
         return f"! {mismatch}".replace("\n", " ")
 

@@ -24,7 +24,7 @@ from onnx import checker, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
-from forked import FAILURES, Say, batch, judge_seeds, limit
+from forked import FAILURES, Say, batch, judge_seeds, limited
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
 from ingot.load.onnx.registry import MICROSOFT, foreign_name
@@ -135,16 +135,29 @@ def difference(form: Form, got: Sequence[Any], expected: Sequence[Any]) -> str:
 def outcome(form: Form, say: Say) -> str:
     """`equal`, `invalid`, `refused: why` or `different: how`."""
     say("invalid")  # unless it ends: a form may end ONNX Runtime, or hold it for ever
-    limit(SECONDS)
+    with limited(SECONDS):
+        expected, is_by_reference = oracle(form)
+    if expected is None:
+        return "invalid"
+    say("different: slow")
+    with limited(SECONDS):
+        return judged(form, expected, is_by_reference)
+
+
+def oracle(form: Form) -> tuple[list[Any] | None, bool]:
+    """The right results, or None for an invalid form; and whether they are of the reference."""
     is_empty = any(array is not None and not array.size for array in form.arrays)
     expected = None if is_empty and form.case.op in WRONG_ON_EMPTY else by_ort(form)
     is_by_reference = expected is None and (not form.is_shape or is_empty) and form.op not in UNKNOWN
     if is_by_reference:
         expected = by_reference(form)
     if expected is None or (is_empty and form.case.domain == MICROSOFT and any(np.size(x) for x in expected)):
-        return "invalid"  # or a sum over no elements, for which ops of ONNX Runtime's own leave memory as it was
-    say("different: slow")
-    limit(SECONDS)
+        expected = None  # or a sum over no elements, for which ops of ONNX Runtime's own leave memory as it was
+    return expected, is_by_reference
+
+
+def judged(form: Form, expected: list[Any], is_by_reference: bool) -> str:
+    """`equal`, `refused: why` or `different: how`."""
     proto, feeds = form.model()
     content = proto.SerializeToString()
     found = ""

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 import ingot
-from forked import Say, judge_seeds, limit, limit_memory
+from forked import Say, judge_seeds, limit_memory, limited
 from ingot.errors import IngotError
 from ingot.ir.dim import bind
 from ingot.ir.graph import Graph, TensorType
@@ -50,17 +50,10 @@ def judge_mutant(seed: int, say: Say = print) -> str:
 
 def load_and_run(content: bytes, say: Say = print, seconds: int = RUN_SECONDS) -> str:
     """What became of a file; raises what is not an error of Ingot. A limit ends what takes too long."""
-    try:
-        return _load_and_run(content, say, seconds)
-    finally:
-        limit(0)
-
-
-def _load_and_run(content: bytes, say: Say, seconds: int) -> str:
     say("! slow to load")
-    limit(LOAD_SECONDS)
     try:
-        graph = load_onnx(content)
+        with limited(LOAD_SECONDS):
+            graph = load_onnx(content)
     except IngotError:
         return "refused"
     graph.validate()
@@ -70,8 +63,7 @@ def _load_and_run(content: bytes, say: Say, seconds: int) -> str:
         feeds = feeds_of(graph, size)
         if feeds is None:
             continue
-        limit(seconds)
-        with contextlib.suppress(IngotError):
+        with limited(seconds), contextlib.suppress(IngotError):
             ingot.InferenceSession(graph, threads=1).run(None, feeds)
             outcome = "ran"
         if not graph.symbols:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forked import limit
+from forked import limited
 from ingot import InferenceSession
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
 from ingot.ir.graph import Graph
@@ -114,8 +114,8 @@ def _work(seeds: range, programs: list[Path], scratch: Path, writer: int) -> Non
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     np.seterr(all="ignore")
     for seed in seeds:
-        limit(SECONDS)
-        outcome = check(scratch, programs[seed % len(programs)], seed)
+        with limited(SECONDS):
+            outcome = check(scratch, programs[seed % len(programs)], seed)
         os.write(writer, f"{outcome}\n".encode())
 
 
