@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from forked import Say, batch, limit
+from forked import Say, batch, limited
 from places import KIT
 from random_onnx import REDUCE, WRONG_ON_EMPTY, F, model_of, session_of
 
@@ -45,8 +45,8 @@ def _is_right(seed: int, say: Say) -> str:
     perturb = -6  # mallopt's M_PERTURB: memory that nobody has written to is not zero by chance
     ctypes.CDLL(None).mallopt(perturb, 90)
     say("hangs")
-    limit(2)
-    (got,) = session_of(proto).run(None, feed)
+    with limited(2):
+        (got,) = session_of(proto).run(None, feed)
     return "right" if got.shape == expected.shape and np.array_equal(got, expected) else "wrong"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from attacks import hostile_families, hostile_onnx, hostile_subgraphs, hostile_types, hostile_values
 from attacks.hostile_values import ENDLESS, RUNS
-from forked import Say, batch, limit
+from forked import Say, batch, limited
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
 from ingot.session.inference import InferenceSession
@@ -35,8 +35,7 @@ def judge_load(index: int, say: Say) -> str:
     _, build, error, fragment = LOADED[index]
     source = build()
     say("! slow")
-    limit(SECONDS)
-    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+    with limited(SECONDS), tempfile.NamedTemporaryFile(suffix=".onnx") as file:
         file.write(source if isinstance(source, bytes) else source.SerializeToString())
         file.flush()
         try:
@@ -49,10 +48,9 @@ def judge_load(index: int, say: Say) -> str:
 def judge_run(index: int, say: Say) -> str:
     _, build, feeds, error, fragment = RUNS[index]
     say("! slow")
-    limit(SECONDS)
-    session = InferenceSession(build(), threads=1)
     try:
-        session.run(None, feeds)
+        with limited(SECONDS):
+            InferenceSession(build(), threads=1).run(None, feeds)
     except IngotError as caught:
         places = ("node '", "input '", "output '")
         return told(caught, error, fragment, next((p for p in places if p in str(caught)), "a place"))
@@ -74,12 +72,12 @@ NARROW = """g (float[64] x) => (y) {
 def judge_narrow(seed: int, say: Say) -> str:
     """INT4 and UINT4 between floats that lie where they lay; INGOT_CHECK=3 has canaries behind each."""
     say("! slow")
-    limit(SECONDS)
     os.environ["INGOT_CHECK"] = "3"
     feeds = {"x": np.random.default_rng(seed).uniform(-9, 9, 64).astype(np.float32)}
-    session = InferenceSession(text_model(NARROW, 21), threads=1, strict=True)
-    wanted = InferenceSession(text_model(NARROW, 21), executor="interpret").run(None, feeds)[0]
-    right = np.allclose(session.run(None, feeds)[0], wanted, rtol=1e-5)
+    with limited(SECONDS):
+        session = InferenceSession(text_model(NARROW, 21), threads=1, strict=True)
+        wanted = InferenceSession(text_model(NARROW, 21), executor="interpret").run(None, feeds)[0]
+        right = np.allclose(session.run(None, feeds)[0], wanted, rtol=1e-5)
     regions = {each["offset"] for each in session.plan.layout()["tensors"] if each["region"].startswith("arena")}
     return "right" if right and len(regions) < 6 else f"! {right}, {len(regions)} places"
 
