@@ -25,6 +25,7 @@ from ingot.passes.precision import F32, Precision, round_operands
 from ingot.plan.memory import Placement, Plan, plan
 from ingot.plan.verify import verify
 from ingot.support.config import check
+from ingot.support.spans import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,12 @@ def compile_mode(
     UnsupportedError for a state that cannot be updated as the mode requires.
     """
     placement = Placement() if placement is None else placement
-    static = mode.graph(graph, passes)
+    with span("bind sizes"):
+        static = mode.graph(graph, passes)
+    with span("choose kernels"):
+        chosen = segments(static, target)
     parts = []
-    for segment in segments(static, target):
+    for segment in chosen:
         if not segment.native:
             inner = _compile_inner(segment.graph, target, Mode(mode.name, precision=mode.precision), placement, passes)
             parts.append(CompiledSegment(segment.graph, None, inner, target.device))
@@ -274,9 +278,12 @@ def compile_segment(
 
     Raises LimitError for a tensor larger than the target allows.
     """
-    lowered = lower(graph, target, mode, backend, begun)
-    planned = plan(lowered, placement, canaries=check() >= 3)
-    verify(lowered, planned)
+    with span("lower"):
+        lowered = lower(graph, target, mode, backend, begun)
+    with span("plan memory"):
+        planned = plan(lowered, placement, canaries=check() >= 3)
+    with span("verify"):
+        verify(lowered, planned)
     return CompiledSegment(graph, (lowered, planned))
 
 

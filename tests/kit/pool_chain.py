@@ -29,7 +29,7 @@ class Chain:
         where = ffi.cast("void **", ffi.addressof(self.args[0], "a"))
         patches = ffi.new("ingot_patch[]", [(where, 0, 4 * (LENGTH - 1))])
         self.bindings = ffi.new("void *[]", [ffi.cast("void *", self.x.ctypes.data)])
-        self.nanoseconds = ffi.new("int64_t[]", steps)
+        self.times = np.zeros((steps, threads, 2), np.int64)
         self.stop = np.zeros(1, np.int32)
         fields = {"steps": rows, "patches": patches, "step_count": steps, "patch_count": 1, "threads": threads}
         fields |= {"stop": ffi.from_buffer("int32_t[]", self.stop)}
@@ -58,8 +58,10 @@ class Chain:
         assert whole == list(range(fault.step)) and np.isnan(self.values[fault.step + 1 :]).all()
         return int(fault.step)
 
-    def run_profiled(self) -> bool:
+    def run_timed(self, is_separate: bool) -> bool:
         self.values.fill(np.nan)
-        null = self.native.ffi.NULL
-        code = self.native.entry.ingot_run_profiled(self.program, self.bindings, null, self.nanoseconds)
-        return code == 0 and self.values[-1].tobytes() == self.expected and min(self.nanoseconds) >= 0
+        self.times.fill(0)
+        null, times = self.native.ffi.NULL, self.native.ffi.from_buffer("int64_t[]", self.times)
+        code = self.native.entry.ingot_run_timed(self.program, self.bindings, null, times, is_separate)
+        is_whole = self.times[:, 0].all() and (np.diff(self.times[:, 0].reshape(-1)) >= 0).all()
+        return code == 0 and self.values[-1].tobytes() == self.expected and bool(is_whole)

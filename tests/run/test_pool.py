@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.native, pytest.mark.threads]
 def test_threads_and_parts(threads: int, parts: int) -> None:
     chain = Chain(threads, parts)
     assert all(chain.run() for _ in range(20))
-    assert chain.run_profiled()
+    assert chain.run_timed(is_separate=False) and chain.run_timed(is_separate=True)
 
 
 def test_concurrent_callers() -> None:

@@ -580,8 +580,7 @@ const char *ingot_best_isa(void);
 int32_t ingot_has_avx2vnni(void); /* whether this CPU and this library have the set */
 /* Return whether this CPU has the bf16 dot products of gemm_bf16 on avx512. Other sets emulate these, slowly. */
 int32_t ingot_has_bf16_dots(void);
-/* Return whether this CPU has the bf16 tiles of split sums; call it after ingot_use_amx. */
-int32_t ingot_has_bf16_tiles(void);
+int32_t ingot_has_bf16_tiles(void); /* whether it has the bf16 tiles of split sums; call it after ingot_use_amx */
 /* Select whether avx512 kernels multiply integers by AMX; bits are the same. Returns "used", "off" where not `wanted`,
  * "absent" where the CPU has no AMX, "refused" where the system forbids it. Do not call it while a kernel runs. */
 const char *ingot_use_amx(int32_t wanted);
@@ -589,9 +588,10 @@ const char *ingot_use_amx(int32_t wanted);
  * lock run one after another; others run concurrently. Of two concurrent programs one gets the thread pool; the other
  * runs all its tasks on its own thread. */
 int32_t ingot_run(const ingot_program *program, void *const *bindings, ingot_fault *fault);
-/* As ingot_run, with a barrier after each step; nanoseconds[i] gets the duration of step i. */
-int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
-                           int64_t *nanoseconds);
+/* As ingot_run; times[step][thread][2] gets when each thread begins and ends its tasks of a step, in nanoseconds of
+ * CLOCK_MONOTONIC. is_separate: with a barrier after each step, which its time includes. */
+int32_t ingot_run_timed(const ingot_program *program, void *const *bindings, ingot_fault *fault, int64_t *times,
+                        int32_t is_separate);
 /* Draw a token from a row of `vocab` logits, which stay unchanged. Returns the token, which the sampler then counts as
  * output, or -1 with the reason in `status`. Allocates nothing; different samplers run concurrently. */
 int32_t ingot_sample(ingot_sampler *sampler, const float *logits);

@@ -15,6 +15,7 @@ import numpy as np
 
 from ingot.errors import LimitError, LoadError
 from ingot.ir.dim import Expr, Values, bind, check_shape, symbols_of
+from ingot.ir.display import Display
 from ingot.ir.dtype import DType, from_numpy
 from ingot.ir.node import Node, Source, Value, added_with, merged_sources, unread_sources
 from ingot.ir.op import OPS, REQUIRED, Index, Op, Sample
@@ -34,7 +35,6 @@ from ingot.ir.types import (
 )
 from ingot.support import abi
 from ingot.support.collector import uncollected
-from ingot.support.columns import counted
 
 __all__ = [
     "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Index", "MapType", "Node", "Op", "OptionalType",
@@ -47,13 +47,12 @@ MAX_NODES = 1_000_000  # of a graph
 KINDS = ("input", "weight", "constant", "state", "activation")
 
 
-class Graph:
+class Graph(Display):
     """Inputs, weights, constants, states, nodes in a valid order, and outputs (external name -> value name).
 
-    `states` pairs a state value with the value that replaces it after the run; the update is functional here, and the
-    planner proves it in-place or refuses it. `initial` has the initial data of states that do not start as zeros; None
-    if only headers are known. `measured` are symbols that no input gives a value: a node whose result has a shape that
-    depends on data, and the dims of that result, which a run measures before any reader of them.
+    `states` pairs a state with the value that replaces it after the run. `initial` has the initial data of states that
+    do not start as zeros; None if only headers are known. `measured` are symbols that no input gives a value: a node
+    whose result has a shape that depends on data, and the dims of that result, which a run measures before any reader.
     """
 
     def __init__(self, name: str = "graph"):
@@ -93,14 +92,6 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self._next) - 1
-
-    def __repr__(self) -> str:
-        counts = counted(len(self), "node"), counted(len(self.inputs), "input"), counted(len(self.outputs), "output")
-        return f"<Graph {self.name!r}: {', '.join(counts)}>"
-
-    def __str__(self) -> str:
-        shown = [*self.inputs, *(name for node in self.nodes for name in node.outputs)]
-        return "\n".join([repr(self), *(str(self.values[name]) for name in shown)])
 
     @property
     def ops(self) -> set[str]:

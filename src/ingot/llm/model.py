@@ -9,7 +9,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from contextlib import aclosing
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, Unpack, overload
 
@@ -18,6 +18,7 @@ import numpy as np
 from ingot.errors import InputError, LoadError, bounded
 from ingot.ir.graph import TensorType
 from ingot.llm.chat import ChatTemplate, checked_options
+from ingot.llm.completion import Completion
 from ingot.llm.constraint import Constraint
 from ingot.llm.drawing import drawn_by, drawn_together
 from ingot.llm.encoder import Encoder
@@ -45,27 +46,6 @@ _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 _CONSTRAINTS: dict[str, Callable[[Any, Tokenizer, int], Constraint]] = {
     "schema": Constraint.of_schema, "regex": Constraint.of_regex, "grammar": Constraint.of_grammar,
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """An answer. tokens: as drawn, including those of a stop string. finish_reason: "stop", "length"
-    or "timeout".
-
-    logprobs: one entry per token if the option `logprobs` is set, else empty.
-    """
-
-    text: str
-    tokens: list[int]
-    finish_reason: str
-    usage: Usage
-    logprobs: list[LogProbs]
-
-    def __repr__(self) -> str:
-        return f"<Completion {shown(self.text)}: {counted(len(self.tokens), 'token')}, {self.finish_reason}>"
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class LLM:

@@ -52,7 +52,7 @@ SESSION_OPTIONS: dict[str, Option] = {
     "enable_cpu_mem_arena": Option(True),
     "enable_mem_pattern": Option(True),
     "enable_mem_reuse": Option(True),
-    "enable_profiling": Option(False, "times the steps of every run, by a second run; `end_profiling` writes them"),
+    "enable_profiling": Option(False, "times each step of every run on each thread; `end_profiling` writes them"),
     "execution_mode": Option(ExecutionMode.ORT_SEQUENTIAL),
     "execution_order": Option(ExecutionOrder.DEFAULT),
     "graph_optimization_level": Option(

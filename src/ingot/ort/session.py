@@ -18,10 +18,10 @@ from ingot.ort import PROVIDERS, get_available_providers
 from ingot.ort.binding import IOBinding
 from ingot.ort.options import RunOptions, SessionOptions
 from ingot.ort.tables import Accepts, Refuses, completed, unused
-from ingot.ort.trace import Trace
+from ingot.ort.trace import ProfileFile
 from ingot.ort.values import OrtValue
-from ingot.session.reports import Profile
 from ingot.session.source import NodeArg, SessionKeywords, Shared
+from ingot.session.trace import Trace
 from ingot.support.columns import table
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         super().__init__(given, **(self._sess_options.options() | chosen | options))
         self._given = bytes(given) if isinstance(given, (bytearray, memoryview)) else given
         self._model_path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None  # optimum reads it
-        self._trace = Trace(own["profile_file_prefix"]) if own["enable_profiling"] else None
+        self._profile_file = ProfileFile(own["profile_file_prefix"]) if own["enable_profiling"] else None
         if own["optimized_model_filepath"]:
             from ingot.emit.onnx import export_onnx
 
@@ -130,14 +130,14 @@ class InferenceSession(ingot.session.inference.InferenceSession):
 
         Raises the errors of `ingot.session`'s `InferenceSession.run`, and IngotError if the options set `terminate`.
         """
-        if run_options is None and self._trace is None:
+        if run_options is None and self._profile_file is None:
             return self._context.run(output_names, input_feed)
         if run_options is not None:
             run_options.expect_not_terminated("run")
-        begin = time.monotonic_ns()
-        outputs = self._context.run(output_names, input_feed)
-        if self._trace is not None:
-            self._trace.add(begin, time.monotonic_ns(), self._profile_of(input_feed))
+        if self._profile_file is None:
+            outputs = self._context.run(output_names, input_feed)
+        else:
+            outputs = self._run_profiled(self._profile_file, output_names, input_feed)
         if run_options is not None:
             run_options.expect_not_terminated("run")
         return outputs
@@ -250,22 +250,30 @@ class InferenceSession(ingot.session.inference.InferenceSession):
 
         Raises InputError if `enable_profiling` is not set, OutputError for a file that cannot be written.
         """
-        return self._tracing("end_profiling").write()
+        return self._profiling("end_profiling").write()
 
     def get_profiling_start_time_ns(self) -> int:
         """Return the session's start time by `time.monotonic_ns`. Raises InputError without `enable_profiling`."""
-        return self._tracing("get_profiling_start_time_ns").start_ns
+        return self._profiling("get_profiling_start_time_ns").start_ns
 
-    def _profile_of(self, feed: Mapping[str, Any]) -> Profile | None:
-        """Return the times of the steps; None for a model that is not a single native segment."""
-        if self.executor != "native" or self._context.current().single is None:
-            return None
-        return self.profile(feed)
+    def _run_profiled(self, file: ProfileFile, names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Any]:
+        """Run once; add the run to the profile, with its steps if the model is a single native segment."""
+        begin, trace = time.monotonic_ns(), None
+        outputs = None
+        if self.executor == "native":
+            program, inputs, sizes = self._context.prepare(feed)
+            if program.single is not None:
+                found, times = program.single.trace(inputs, 1, sizes)
+                outputs, trace = self._context.selected(found, names), Trace.of_native(program.single, times)
+        if outputs is None:
+            outputs = self._context.run(names, feed)
+        file.add(begin, time.monotonic_ns(), trace)
+        return outputs
 
-    def _tracing(self, call: str) -> Trace:
-        if self._trace is None:
+    def _profiling(self, call: str) -> ProfileFile:
+        if self._profile_file is None:
             raise InputError(f"{call}: got no profile, expected SessionOptions.enable_profiling")
-        return self._trace
+        return self._profile_file
 
 
 def _executor_of(names: Sequence[Provider] | None, options: Sequence[Any] | None) -> SessionKeywords:

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from ingot.session.reports import Profile
+from ingot.session.trace import Trace, event
 from ingot.support.files import written
 
 
-class Trace:
-    """Events since the start of a session, in microseconds."""
+class ProfileFile:
+    """Events since the start of a session, in the words of ONNX Runtime."""
 
     def __init__(self, prefix: str):
         self.start_ns = time.monotonic_ns()
         self._prefix = prefix
         self._events: list[dict[str, Any]] = []
 
-    def add(self, begin_ns: int, end_ns: int, profile: Profile | None) -> None:
-        """Add a run, with times of `monotonic_ns`, and its steps one after another, if they were timed."""
-        self._events.append(self._event("Session", "model_run", begin_ns, end_ns - begin_ns, {}))
-        for step in profile.steps if profile is not None else ():
-            facts = {"op_name": step.kernel, "parts": step.parts}
-            self._events.append(self._event("Node", f"{step.node}_kernel_time", begin_ns, step.nanoseconds, facts))
-            begin_ns += step.nanoseconds
+    def add(self, begin: int, end: int, trace: Trace | None) -> None:
+        """Add a run, with times of `monotonic_ns`, and its steps, if they were timed."""
+        self._events.append(event("Session", "model_run", 0, begin, end, {}))
+        if trace is not None:
+            self._events += trace.events(suffix="_kernel_time")
 
     def write(self) -> str:
         """Write the events to a file whose name begins with the prefix; return the name. Raises OutputError."""
@@ -35,8 +32,3 @@ class Trace:
         with written(Path(path)) as file:
             file.write(json.dumps(self._events).encode())
         return path
-
-    def _event(self, cat: str, name: str, begin_ns: int, nanoseconds: int, args: dict[str, Any]) -> dict[str, Any]:
-        times = {"ts": (begin_ns - self.start_ns) // 1000, "dur": nanoseconds // 1000}
-        thread = {"pid": os.getpid(), "tid": threading.get_native_id()}
-        return {"cat": cat, "name": name, "ph": "X", **thread, **times, "args": args}

@@ -33,6 +33,7 @@ from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
 from ingot.support import config
 from ingot.support.collector import uncollected
+from ingot.support.spans import span
 
 Pass = Callable[[Graph], bool]
 Validator = Callable[[Graph, Graph], bool]
@@ -132,7 +133,8 @@ def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
     unknown = [name for name in names if name not in PASSES]
     if unknown:
         raise InputError(f"passes: unknown names, got {', '.join(unknown)}, expected some of {', '.join(PASSES)}")
-    run_until_stable(graph, {name: PASSES[name] for name in names})
+    with span("passes"):
+        run_until_stable(graph, {name: PASSES[name] for name in names})
     for body in graph.bodies:
         optimize(body, passes)
     if graph.measured:
@@ -161,7 +163,8 @@ def run(graph: Graph, name: str, each: Pass) -> bool:
     """Run one pass once, with the checks and prints of the INGOT_CHECK and INGOT_DEBUG levels."""
     shows = config.debug() >= 3
     before = text.dump(graph) if shows else ""
-    changed = _run_registered(graph, name, each) if name in REGISTERED else each(graph)
+    with span(f"pass {name}"):
+        changed = _run_registered(graph, name, each) if name in REGISTERED else each(graph)
     if changed and shows:
         print(f"pass {name}\n{text.diff(before, text.dump(graph))}", file=sys.stderr)
     if changed and config.check() >= 2:

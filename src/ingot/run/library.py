@@ -18,6 +18,7 @@ from ingot.ir.dtype import DType, bf16
 from ingot.support import abi
 from ingot.support.config import ISAS, knob
 from ingot.support.locks import OwnedLock
+from ingot.support.spans import span
 
 # Further C types for packing weights and running programs: pointers and arrays, written around a declared name.
 _OTHER_TYPES = (
@@ -168,7 +169,8 @@ def load() -> Library:
     path = _find()
     with _opening.once():
         if path not in _opened:
-            _opened[path] = _open(path)
+            with span("open library"):
+                _opened[path] = _open(path)
         return _opened[path]
 
 

@@ -24,6 +24,7 @@ from ingot.run.store import WeightStore
 from ingot.support import abi
 from ingot.support.config import check, debug
 from ingot.support.files import mapped_files
+from ingot.support.spans import span
 
 CANARY = 0xC5
 _STOPPED = abi.constant("INGOT_STOPPED")
@@ -90,9 +91,11 @@ class NativeProgram:
             for step in plan.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
         packed_weights = [t.packed_weight for t in lowered.tensors.values() if t.packed_weight is not None]
-        self._weights = weights.prepare(packed_weights)  # the store drops weights that no program references
+        with span("pack weights"):
+            self._weights = weights.prepare(packed_weights)  # the store drops weights that no program references
         self._mapped = mapped_files(self._weights.values())
-        self._prepare()
+        with span("fill arguments"):
+            self._prepare()
 
     def run(self, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> list[np.ndarray]:
         """Run once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
@@ -208,17 +211,35 @@ class NativeProgram:
 
     def profile(self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}) -> np.ndarray:
         """Return the nanoseconds of each step, int64[runs, steps], with a barrier after each. symbols: as in `run`."""
+        _outputs, found = self._timed(inputs, runs, symbols, is_separate=True)
+        times = found[:, :, 0]
+        return times[:, :, 1] - times[:, :, 0]  # type: ignore[no-any-return]
+
+    def trace(
+        self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return the outputs of the last run, and when each thread begins and ends its tasks of each step.
+
+        The second is int64[runs, steps, threads, 2], in nanoseconds of `time.monotonic_ns`; 0 where a thread takes no
+        part. symbols: as in `run`.
+        """
+        return self._timed(inputs, runs, symbols, is_separate=False)
+
+    def _timed(
+        self, inputs: Sequence[np.ndarray], runs: int, symbols: Mapping[str, int], is_separate: bool
+    ) -> tuple[list[np.ndarray], np.ndarray]:
         outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types(symbols)]
         table = self.pointers([*inputs, *outputs], symbols)
-        times = np.zeros((runs, max(1, len(self.plan.steps))), np.int64)
+        steps, threads = len(self.plan.steps), self.lowered.target.threads
+        times = np.zeros((runs, max(1, steps), threads, 2), np.int64)
         ready, *_memory = self._prepare()
         for file in self._mapped:
             file.expect_unchanged()
         for row in times:
-            nanoseconds = self.library.cast("int64_t*", row.ctypes.data)
-            if self.library.entry.ingot_run_profiled(ready.program, table.rows, table.fault, nanoseconds):
+            pointer = self.library.cast("int64_t*", row.ctypes.data)
+            if self.library.entry.ingot_run_timed(ready.program, table.rows, table.fault, pointer, is_separate):
                 self._raise_fault(table)
-        return times[:, : len(self.plan.steps)]
+        return outputs, times[:, :steps]
 
     def tensor(self, id: str) -> np.ndarray:
         """Return a root tensor of the arena as a view of its memory."""

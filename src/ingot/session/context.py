@@ -15,7 +15,7 @@ from ingot.ir.graph import Graph
 from ingot.ops.source import DRAWS
 from ingot.plan.memory import Placement
 from ingot.run.arena import Arena
-from ingot.run.interpret import interpret
+from ingot.run.interpret import Watch, interpret
 from ingot.run.program import Program, print_checksums
 from ingot.session import dynamic_shapes
 from ingot.session.dynamic_shapes import BucketPolicy, Programs, SingleGraph
@@ -23,6 +23,7 @@ from ingot.session.executable import Executable
 from ingot.session.inputs import arrays, row_major
 from ingot.session.reports import BindingReport, Profile
 from ingot.session.seeds import next_seed
+from ingot.session.trace import Trace
 from ingot.support.collector import uncollected
 from ingot.support.columns import counted
 from ingot.support.config import debug
@@ -62,14 +63,17 @@ class Context:
         """As `InferenceSession.run`."""
         if self._executable.executor == "interpret":
             with bounded("run"):
-                feeds = arrays(self._executable.interface, input_feed)
-                results = self._interpret(self._executable.interpreted(feeds), feeds)
+                results = self._interpret(*self._interpreted(input_feed))
             outputs = [results[name] for name in self.output_names]
         else:
             program, inputs, sizes = self.prepare(input_feed)
             outputs = program.run(inputs, sizes) if self._debug < 2 else self._run_and_print(program, inputs, sizes)
             if program.fallback:
                 self._executable.warn(program)
+        return self.selected(outputs, output_names)
+
+    def selected(self, outputs: list[Any], output_names: Sequence[str] | None) -> list[Any]:
+        """Return the named outputs, or all of them if there are no names. Raises InputError, KindError."""
         if not output_names:
             return outputs
         if isinstance(output_names, str) or not isinstance(output_names, Iterable):
@@ -221,15 +225,26 @@ class Context:
             expected = "kernels in each program that has these states, or in none"
             raise UnsupportedError(f"states {cached}: no kernel, got {missing or 'none missing'}, expected {expected}")
 
-    def _interpret(self, graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Run once on the reference; states have the values that the previous run left."""
+    def _interpreted(self, input_feed: Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:
+        """Return the graph that the reference runs for these inputs, and their arrays. Raises InputError."""
+        feeds = arrays(self._executable.interface, input_feed)
+        return self._executable.interpreted(feeds), feeds
+
+    def trace_interpreter(self, input_feed: Mapping[str, Any], runs: int) -> Trace:
+        """Return the times of the nodes of runs on the reference. Raises the errors of `run`."""
+        with bounded("trace"):
+            graph, feeds = self._interpreted(input_feed)
+            return Trace.of_interpreter(graph, runs, lambda watch: self._interpret(graph, feeds, watch))
+
+    def _interpret(self, graph: Graph, feeds: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
+        """Run once on the reference; states have the values that the previous run left. watch: see `interpret`."""
         if not graph.states:
-            return interpret(graph, feeds)
+            return interpret(graph, feeds, watch=watch)
         carried = self._state.carried
         with carried.lock.once():
             self._seed(graph)
             state_arrays = {name: array for name, array in carried.arrays.items() if name in graph.states}
-            results = interpret(graph, {**state_arrays, **feeds})
+            results = interpret(graph, {**state_arrays, **feeds}, watch=watch)
             carried.arrays = {**carried.arrays, **{name: results[f"state:{name}"] for name in graph.states}}
         return results
 

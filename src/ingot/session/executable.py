@@ -26,6 +26,7 @@ from ingot.session import dynamic_shapes
 from ingot.session.compile_cache import PendingEntry, entry_of, folder_of
 from ingot.session.dynamic_shapes import Bound, SingleGraph
 from ingot.session.source import Opened, Shared, agreed_precision, open_source, target_of
+from ingot.support.spans import span
 
 if TYPE_CHECKING:
     from ingot.load import Examples, ModelSource
@@ -65,7 +66,10 @@ class Executable:
         if may_keep and is_onnx_file(source) and (root := folder_of(cache)) is not None:
             entry = entry_of(root, source, passes, exact, wanted or F32)
         cached = None if entry is None else entry.read(weights)
-        loaded = open_source(source, example_inputs, weights) if cached is None else Opened(cached, is_compiled=True)
+        with span("load"):
+            loaded = (
+                open_source(source, example_inputs, weights) if cached is None else Opened(cached, is_compiled=True)
+            )
         given = exact if cached is None else {}
         self.precision = agreed_precision(wanted, loaded.precision)
         self.bindings = dynamic_shapes.bindings_of(loaded.graph, given, self.limits, self.precision, passes, weights)

@@ -10,6 +10,7 @@ import ingot.ops
 from ingot.errors import InputError, KindError, UnsupportedError, bounded
 from ingot.ir.dim import Limit, given
 from ingot.ir.graph import Graph
+from ingot.run.native import NativeProgram
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from ingot.session import saved_program as saved
@@ -28,11 +29,16 @@ from ingot.session.source import (
     reopened,
     signature,
 )
+from ingot.session.trace import Trace
+from ingot.support import html
 from ingot.support.columns import counted
 from ingot.support.machine import usable_threads
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ingot.load import Examples, ModelSource
+    from ingot.run.webgpu import WebgpuProgram
     from ingot.session.source import SessionKeywords
 
 assert ingot.ops  # the import registers every op
@@ -139,14 +145,33 @@ class InferenceSession:
         Raises InputError for less than one run, UnsupportedError for a model that runs in several segments, and the
         errors of `run`.
         """
-        if runs < 1:
-            raise InputError(f"profile: option runs: out of range, got {runs}, expected at least 1")
         if self.executor == "interpret":
             raise UnsupportedError("profile: no step times, got executor 'interpret', expected another")
+        only, inputs, sizes = self._measured("profile", input_feed, runs)
+        return Profile.of(only, only.profile(inputs, runs, sizes))
+
+    def trace(self, input_feed: Mapping[str, Any], runs: int = 1) -> Trace:
+        """Measure when each thread computes each step of `runs` runs, without additional barriers.
+
+        Each run is a normal run: it updates states. Raises the errors of `profile`.
+        """
+        if self.executor == "interpret":
+            _expect_runs("trace", runs)
+            return self._context.trace_interpreter(input_feed, runs)
+        only, inputs, sizes = self._measured("trace", input_feed, runs)
+        if isinstance(only, NativeProgram):
+            return Trace.of_native(only, only.trace(inputs, runs, sizes)[1])
+        return Trace.of_webgpu(only, inputs, runs, sizes)
+
+    def _measured(
+        self, call: str, input_feed: Mapping[str, Any], runs: int
+    ) -> tuple[NativeProgram | WebgpuProgram, list[np.ndarray], Mapping[str, int]]:
+        """Return the only segment of the program for these inputs, the inputs, and the sizes of the run."""
+        _expect_runs(call, runs)
         program, inputs, sizes = self._context.prepare(input_feed)
         if program.only is None:
-            raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
-        return Profile.of(program.only, program.only.profile(inputs, runs, sizes))
+            raise UnsupportedError(f"{call}: the model runs in {len(program.segments)} segments, expected one")
+        return program.only, inputs, sizes
 
     @property
     def bindings(self) -> BindingReport:
@@ -204,6 +229,11 @@ class InferenceSession:
         closed = isinstance(self._executable, Closed)
         return repr(self) if closed else signature(repr(self), self.get_inputs(), self.get_outputs())
 
+    def _repr_html_(self) -> str:
+        ports = [("input", each) for each in self.get_inputs()] + [("output", each) for each in self.get_outputs()]
+        rows = [(kind, each.name, each.type, each.shape) for kind, each in ports]
+        return html.table(repr(self), ("", "name", "type", "shape"), rows)
+
     def __enter__(self) -> Self:
         return self
 
@@ -236,3 +266,8 @@ class InferenceSession:
     def weights(self) -> WeightStore:
         """The packed weights of `graph`, for tools that write them."""
         return self._executable.bindings.weights
+
+
+def _expect_runs(call: str, runs: int) -> None:
+    if runs < 1:
+        raise InputError(f"{call}: option runs: out of range, got {runs}, expected at least 1")

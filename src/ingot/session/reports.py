@@ -19,6 +19,7 @@ from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice, Step
 from ingot.plan.memory import Plan, layout
 from ingot.run.native import NativeProgram
+from ingot.support import html
 from ingot.support.columns import counted
 
 if TYPE_CHECKING:
@@ -124,6 +125,15 @@ class Explanation:
                 lines += [f"  {line}" for line in refusals(choice.candidates[:-1])]
         lines += [f"on the reference: {text}" for text in self.fallback]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for choice in self.choices:
+            refused = refusals(choice.candidates[:-1])
+            others = "; ".join(refused) if self.detailed else counted(len(choice.candidates) - 1, "kernel")
+            rows.append((choice.node, choice.op, choice.candidates[-1][0], others))
+        rows += [(text, "", "the reference", "") for text in self.fallback]
+        return html.table(repr(self), ("node", "op", "kernel", "refused"), rows)
 
 
 def sources_document(sources: Iterable[Source]) -> list[dict[str, str]]:
@@ -307,6 +317,14 @@ class Profile:
         lines.append(f"{self.microseconds:10.1f} {'':16}  all {len(self.steps)} steps")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        total = max(1, sum(step.nanoseconds for step in self.steps))
+        rows = [
+            (step.kernel, f"{step.nanoseconds / 1000:.1f}", f"{step.nanoseconds / total:.1%}", step.title)
+            for step in sorted(self.steps, key=lambda step: -step.nanoseconds)
+        ]
+        return html.table(repr(self), ("kernel", "us", "share", "node"), rows)
+
 
 def _product(step: Step) -> str:
     return "x".join(str(step.fields[axis]) for axis in ("m", "k", "n") if axis in step.fields)
@@ -374,3 +392,26 @@ class PlanReport:
             f"arena {self.arena_bytes} bytes, lower bound {self.lower_bound_bytes} bytes ({ratio:.3f}x), "
             f"all activations and scratch {self.activation_bytes} bytes{unfused}"
         )
+
+    def _repr_html_(self) -> str:
+        layout = self.layout()
+        return "".join(_arena_map(repr(self), each) for each in layout.get("segments", [layout]))
+
+
+def _arena_map(title: str, layout: dict[str, Any], height: int = 240) -> str:
+    """Draw an arena: steps from left to right, addresses upwards, a rectangle for each tensor. height: in pixels."""
+    tensors = [each for each in layout["tensors"] if each["region"].startswith("arena") and "birth" in each]
+    steps = max((each["death"] for each in tensors), default=0) + 1
+    nbytes = max(1, layout["arena_bytes"])
+    x, y = html.WIDTH / steps, (height - 20) / nbytes
+    parts = [
+        html.rectangle(
+            each["birth"] * x, (nbytes - each["offset"] - each["bytes"]) * y,
+            (each["death"] - each["birth"] + 1) * x, each["bytes"] * y, number,
+            f"{each['name']}: {each['dtype']}{each['shape']}, {each['bytes']} bytes at {each['offset']}, "
+            f"steps {each['birth']} to {each['death']}",
+        )
+        for number, each in enumerate(tensors)
+    ]  # fmt: skip
+    caption = html.text(0, height - 5, f"steps 0 to {steps - 1}; addresses 0 to {nbytes} bytes upwards")
+    return html.drawing(title, [*parts, caption], height)

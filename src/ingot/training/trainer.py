@@ -18,6 +18,7 @@ from ingot.ir.graph import Graph
 from ingot.passes.precision import F32
 from ingot.run.interpret import bind_symbols
 from ingot.session.inputs import arrays
+from ingot.support import html
 from ingot.support.collector import uncollected
 from ingot.support.columns import counted, table
 from ingot.support.config import check
@@ -120,6 +121,7 @@ class Trainer:
         self._schedule: float | Schedule = optimizer.lr
         self._seed = seed
         self._step_lock = OwnedLock("step")
+        self.losses: list[float] = []  # of the steps of this object, in order
         target, self._precision = step_target(precision, threads)
         example = batch_part(example_inputs, 0, accumulate)
         self._programs = TrainingPrograms(target)
@@ -156,6 +158,13 @@ class Trainer:
     def __str__(self) -> str:
         return table(repr(self), [(name, str(self.graph.values[name].type)) for name in self.parameters])
 
+    def _repr_html_(self) -> str:
+        losses = [loss for loss in self.losses if math.isfinite(loss)]
+        if not losses:
+            return html.title(repr(self))
+        caption = f"{counted(len(losses), 'loss', 'losses')} from {losses[0]:.4g} to {losses[-1]:.4g}"
+        return html.curve(repr(self), losses, caption)
+
     @property
     def compiled(self) -> Compiled:
         """The compiled program of a step, or with accumulation of the gradients of a part."""
@@ -190,7 +199,9 @@ class Trainer:
         fed_parts = self._parts(inputs)
         with self._step_lock.once():
             self._expect_whole()
-            return self._stepped(fed_parts)
+            loss = self._stepped(fed_parts)
+            self.losses.append(loss)
+            return loss
 
     def evaluate(self, *inputs: Any) -> float:
         """Return the loss of inputs, without training. The last input is the target. Raises the errors of `step`."""

@@ -220,14 +220,19 @@ static void forks(void) {
   for (int32_t i = 0; i < 2; i++) REQUIRE(pthread_join(threads[i], NULL) == 0);
 }
 
-static void profiled(void) {
+/* Each thread ends a step after it begins it, and begins the next one no earlier. */
+static void timed(void) {
   chain *c = chain_make(3, 5, 9);
   void *bindings[1] = {c->first};
   for (int32_t i = 0; i < rounds; i++) {
-    int64_t nanoseconds[STEPS];
-    memset(nanoseconds, 0xff, sizeof nanoseconds);
-    REQUIRE(ingot_run_profiled(&c->program, bindings, NULL, nanoseconds) == 0);
-    for (int32_t s = 0; s < STEPS; s++) REQUIRE(nanoseconds[s] >= 0);
+    int64_t times[STEPS][3][2];
+    memset(times, 0, sizeof times);
+    REQUIRE(ingot_run_timed(&c->program, bindings, NULL, times[0][0], i % 2) == 0);
+    for (int32_t s = 0; s < STEPS; s++)
+      for (int32_t t = 0; t < 3; t++) {
+        REQUIRE(times[s][t][0] <= times[s][t][1] && (t || times[s][t][0]));
+        REQUIRE(!s || times[s - 1][t][1] <= times[s][t][0]);
+      }
     chain_check(c);
   }
   free(c);
@@ -256,8 +261,8 @@ static void turns(void) {
     memset(args->values, 0xff, sizeof args->values);
     ingot_step step = {ripple, args, num_tasks, 0, count, 1};
     ingot_program program = {.steps = &step, .step_count = 1, .threads = 1 + i % 5};
-    int64_t nanoseconds;
-    REQUIRE((i % 3 ? ingot_run(&program, NULL, NULL) : ingot_run_profiled(&program, NULL, NULL, &nanoseconds)) == 0);
+    int64_t times[5][2];
+    REQUIRE((i % 3 ? ingot_run(&program, NULL, NULL) : ingot_run_timed(&program, NULL, NULL, times[0], 1)) == 0);
     for (int32_t turn = 0; turn < count; turn++) {
       uint64_t sum = 0;
       for (int32_t k = 0; k < (turn ? num_tasks : MAX_PARTS); k++)
@@ -281,11 +286,11 @@ static void *keep_running(void *runs) {
   void *bindings[1] = {c->first};
   int32_t is_halved = 0;
   for (int32_t i = 0; i < rounds || !is_halved; i++) {
-    int64_t nanoseconds[STEPS];
+    int64_t times[STEPS][4][2];
     ingot_fault fault = {0};
     memset(c->values, 0xff, sizeof c->values);
     __atomic_store_n(&c->stop, 0, __ATOMIC_RELAXED);
-    const int32_t code = i % 5 == 4 ? ingot_run_profiled(&c->program, bindings, &fault, nanoseconds)
+    const int32_t code = i % 5 == 4 ? ingot_run_timed(&c->program, bindings, &fault, times[0][0], i % 2)
                                     : ingot_run(&c->program, bindings, &fault);
     if (code == 0) {
       chain_check(c);
@@ -420,7 +425,7 @@ static const struct {
   const char *name;
   void (*run)(void);
 } scenarios[] = {
-    {"regions", regions}, {"concurrent", concurrent}, {"crowded", crowded}, {"profiled", profiled}, {"turns", turns},
+    {"regions", regions}, {"concurrent", concurrent}, {"crowded", crowded}, {"timed", timed}, {"turns", turns},
     {"stopped", stopped}, {"host_modes", host_modes}, {"refusals", refusals}, {"forks", forks}, {"exits", exits},
 };
 

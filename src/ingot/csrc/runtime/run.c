@@ -11,10 +11,12 @@
 #include "runtime/lock.h"
 #include "runtime/pool.h"
 
-/* ended: the first step of which a thread left a task undone; INT64_MAX while the run goes on. */
+/* times, is_separate: as in ingot_run_timed. ended: the first step of which a thread left a task undone; INT64_MAX
+ * while the run goes on. */
 typedef struct {
   const ingot_program *program;
-  int64_t *nanoseconds;
+  int64_t *times;
+  int32_t is_separate;
   _Atomic int64_t ended;
 } running;
 
@@ -63,16 +65,22 @@ static int64_t now_nanoseconds(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static void run_steps_profiled(void *state, pool_member *member) {
+static void run_steps_timed(void *state, pool_member *member) {
   running *run = state;
-  pool_barrier(member);
+  const ingot_program *program = run->program;
+  if (run->is_separate) pool_barrier(member);
   int64_t begin = now_nanoseconds();
-  for (int64_t i = 0; i < run->program->step_count; i++) {
+  for (int64_t i = 0; i < program->step_count; i++) {
+    if (program->steps[i].barrier && !run->is_separate) {
+      pool_barrier(member);
+      if (atomic_load_explicit(&run->ended, memory_order_relaxed) < i) return;
+      begin = now_nanoseconds();
+    }
     run_step(run, i, member);
-    pool_barrier(member);
-    int64_t end = now_nanoseconds();
-    if (member->thread == 0) run->nanoseconds[i] = end - begin;
-    begin = end;
+    if (run->is_separate) pool_barrier(member);
+    int64_t *times = run->times + 2 * (i * program->threads + member->thread);
+    times[0] = begin;
+    times[1] = begin = now_nanoseconds();
   }
 }
 
@@ -141,10 +149,10 @@ INGOT_EXPORT int32_t ingot_run(const ingot_program *program, void *const *bindin
   return run(bindings, fault, run_steps, &state);
 }
 
-INGOT_EXPORT int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
-                                        int64_t *nanoseconds) {
-  running state = {.program = program, .nanoseconds = nanoseconds, .ended = INT64_MAX};
-  return run(bindings, fault, run_steps_profiled, &state);
+INGOT_EXPORT int32_t ingot_run_timed(const ingot_program *program, void *const *bindings, ingot_fault *fault,
+                                     int64_t *times, int32_t is_separate) {
+  running state = {.program = program, .times = times, .is_separate = is_separate, .ended = INT64_MAX};
+  return run(bindings, fault, run_steps_timed, &state);
 }
 
 INGOT_EXPORT int32_t ingot_sample(ingot_sampler *sampler, const float *logits) {
