@@ -12,8 +12,10 @@ from pathlib import Path
 
 from benchmarks.harness import packages
 from benchmarks.harness.report import machine
+from ingot.support.columns import counted
 
 THREADS = 2
+_BEGAN = time.monotonic()  # of the process
 
 
 def options(
@@ -66,6 +68,7 @@ def publish(package: str, asked: argparse.Namespace, title: str, engines: Iterab
     name = package.rpartition(".")[2]
     measured = [time.strftime("%Y-%m-%d")]
     measured += [f"{vars(asked)[key]} {key}" for key in ("rounds", "threads") if key in vars(asked)]
+    measured.append(counted(round((time.monotonic() - _BEGAN) / 60), "minute"))
     where = f"Written by `python -m benchmarks {name} --write`. {machine()}. Python {platform.python_version()}, "
     where += f"{packages.versions(engines)}. {', '.join(measured)}."
     text = "\n\n".join([f"# {title}", where, about(package), *parts]) + "\n"
