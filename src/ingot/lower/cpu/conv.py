@@ -28,7 +28,10 @@ from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 _FEW_CHANNELS = 4  # up to this many channels, the kernel gathers from planes without a copy
-TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels; bytes of one kernel position of a filter
+TRANSFORMED_LEAST = 16  # channels
+# The largest filter that is transformed, in elements of one kernel position, by the dtype of its panels. The same for
+# every instruction set, because transformed filters round differently.
+_TRANSFORMED_MOST = {f32: 1 << 20, bf16: 1 << 18}
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_quantized)  # of filters
 _TILE_PIXELS, _TILE_RUNS = abi.constant("INGOT_TILE_PIXELS"), abi.constant("INGOT_TILE_RUNS")
@@ -111,10 +114,10 @@ def _badly_transformed(format: Format) -> Condition:
     """Avoid filters with few channels, or filters that are too large.
 
     Few channels cost more to transform than the transform saves. A transformed filter is 16 / 9 of the original, so a
-    large one takes as long to read as the multiplications it saves. The filter is constant, so the decision depends on
-    no size of a run.
+    large one takes as long to read as the multiplications it saves, and more memory. The filter is constant, so the
+    decision depends on no size of a run.
     """
-    most = _TRANSFORMED_BYTES // format.packed.size(format.packed.elements) * format.packed.elements
+    most = _TRANSFORMED_MOST[format.dtype]
 
     def avoid(selection: Selection, node: Node) -> str:
         if few := _few_products(selection, node):
