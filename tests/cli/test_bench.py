@@ -13,6 +13,7 @@ from test_cli import DIGITS
 import ingot
 from ingot.cli.bench import expect_close, steps_sentence
 from ingot.cli.demo_language import FOLDER as TINY_LM
+from ingot.inspect import grid
 from ingot.inspect.flops import flops
 from ingot.inspect.kernel_bench import FAMILIES, Candidates
 from ingot.inspect.kernel_choices import isolated
@@ -179,6 +180,18 @@ def test_bench_kernels_marks_the_choice(call, family: str) -> None:
 def test_bench_kernels_assert(call, slack: str, code: int) -> None:
     got, _, _ = call("bench", "kernels", "gemm", "1,64,64", "--seconds", "0.02", "--assert", slack)
     assert got == code
+
+
+def test_bench_kernels_grid(call, monkeypatch) -> None:
+    """The grid has shapes that its families accept; a family without shapes and a shape beside it are refused."""
+    assert all(len(shape) == len(FAMILIES[name].numbers) for name in grid.GRID for shape in grid.shapes(name))
+    monkeypatch.setattr(grid, "GRID", {"gemm": "1,64,64 70,16,8", "conv": "16,8,8,16,3,1,1"})
+    code, out, _ = call("bench", "kernels", "--grid", "--seconds", "0.02", "--json")
+    assert code == 0 and [row["count"] for row in json.loads(out)["choices"]] == [1, 1, 1]
+    code, out, _ = call("bench", "kernels", "gemm", "--grid", "--seconds", "0.02")
+    assert code == 0 and "2 distinct ops" in out
+    for arguments in (["softmax", "--grid"], ["gemm", "1,64,64", "--grid"], ["gemm"]):
+        assert call("bench", "kernels", *arguments)[0] == 2
 
 
 def test_bench_kernels_assert_fails_when_the_choice_is_slow(capsys) -> None:

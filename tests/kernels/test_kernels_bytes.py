@@ -200,6 +200,37 @@ def test_convolutions_of_quantized_filters(case, depthwise: bool, result: str) -
         np.testing.assert_array_equal(found, wanted[images])
 
 
+def factors(kind: str, rows: int, k: int, columns: int, seeded) -> tuple[np.ndarray, np.ndarray]:
+    """x u8[rows, k] and weights i8[columns, k], of which no, few, most or all pairs of products pass 16 bits."""
+    x, weight = seeded.integers(0, 256, (rows, k), np.uint8), seeded.integers(-128, 128, (columns, k), np.int8)
+    if kind == "bounds":  # sums of two products of 255 around the limits of int16, also with -128
+        pairs = np.array([[1, 127], [2, 127], [-1, -127], [-2, -127], [-128, 0], [-128, -1], [-128, 127]], np.int8)
+        return np.full_like(x, 255), pairs[seeded.integers(0, len(pairs), (columns, k // 2))].reshape(columns, k)
+    if kind in ("few", "none"):
+        x //= 2
+    if kind == "few":
+        x[:, seeded.choice(k, 3)], weight[:, ::7] = 255, -128
+    return x, weight
+
+
+@pytest.mark.parametrize("kind", ["none", "few", "most", "bounds"])
+@pytest.mark.parametrize(("rows", "k"), [(16, 16), (61, 20), (49, 128), (130, 300)])
+def test_pairs_of_products_beyond_16_bits(rows: int, k: int, kind: str) -> None:
+    """Sums are exact on sets that add pairs of products in 16 bits, too."""
+    x, weight = factors(kind, rows, k, 40, np.random.default_rng([rows, k]))
+    image = at_page_end(x.reshape(1, 1, rows, k))
+    sums = (x.astype(np.int64) @ weight.astype(np.int64).T).astype(np.int32).reshape(1, 1, rows, 40)
+    filters = weight.reshape(40, k, 1, 1)
+    fields = sizes(image.transpose(0, 3, 1, 2), filters, sums, 1, (1, 1), (0, 0), (1, 1))
+    fields |= {"x": image, "x_strides": element_strides(image)[:3], "out_strides": [rows * 40, rows * 40, 40]}
+    fields |= {"weight": at_page_end(filter_panels(filters, 1)), "result": abi.constant("INGOT_INTEGER_I32")}
+    fields |= {"column_sums": at_page_end(weight.sum(1, dtype=np.int32)), "out_scale": 1.0}
+    scratch = abi.scratch_floats("integer_packed", fields)
+    np.testing.assert_array_equal(
+        every("integer_packed", fields, "out", sums.shape, dtype=np.int32, scratch=scratch), sums
+    )
+
+
 def expected_quant(sums, scales, steps, shift, kind: str, seeded) -> tuple[np.ndarray, dict[str, Any]]:
     """What becomes of sums [N, H, W, C], and the fields that say so: each kind of result has another epilogue."""
     f = np.float32

@@ -27,6 +27,7 @@ from ingot.errors import ShapeError
 
 if TYPE_CHECKING:
     from ingot.inspect.kernel_bench import Candidate, Candidates
+    from ingot.inspect.kernel_choices import KernelChoice
     from ingot.ir.dim import Limit
     from ingot.ir.graph import Graph
     from ingot.run.probe import Roofline
@@ -221,8 +222,9 @@ class Percent(click.ParamType):
 
 
 @bench.command()
-@click.argument("family", metavar="FAMILY")
-@click.argument("shape", metavar="SHAPE")
+@click.argument("family", metavar="FAMILY", required=False)
+@click.argument("shape", metavar="SHAPE", required=False)
+@click.option("--grid", is_flag=True, help="Measure the shapes of well-known models, of FAMILY or of all.")
 @click.option(
     "--threads", type=click.IntRange(0, 256), default=0, help="Number of threads; 0: choose for this machine."
 )
@@ -237,8 +239,9 @@ class Percent(click.ParamType):
 )
 @as_json
 def kernels(
-    family: str, shape: str, threads: int, every_isa: str, seconds: float, slack: float | None, as_json: bool
-) -> None:
+    family: str | None, shape: str | None, grid: bool, threads: int, every_isa: str, seconds: float,
+    slack: float | None, as_json: bool,
+) -> None:  # fmt: skip
     """Measure all kernels that can compute an op; <-- marks the kernel that Ingot chooses.
 
     \b
@@ -250,15 +253,23 @@ def kernels(
     softmax           ROWS,COLS
     layer_norm        ROWS,COLS
 
-    For example: ingot bench kernels gemm 1,4096,4096 --assert 5%. The exit code is 1 if --assert fails.
+    For example: ingot bench kernels gemm 1,4096,4096 --assert 5%. The exit code is 1 if --assert fails. With --grid,
+    the table has the shapes whose chosen kernel is not the fastest, and --seconds is the duration for each.
     """
     from ingot.inspect.kernel_bench import ROUNDS, Candidates
     from ingot.run.library import load
     from ingot.run.probe import Roofline
     from ingot.support.machine import threads as usable
 
-    graph = one_op(family, shape)
     library, count = load(), threads or usable()
+    if grid:
+        if shape is not None or every_isa == "all":
+            raise click.UsageError("--grid takes neither SHAPE nor --isa all")
+        report_choices(grid_choices(family, library.isa(), count, seconds), library.isa(), count, slack, as_json)
+        return
+    if family is None or shape is None:
+        raise click.UsageError("FAMILY and SHAPE are missing: give both, or --grid")
+    graph = one_op(family, shape)
     isas = library.isas() if every_isa == "all" else (library.isa(),)
     with progress("compiling"):
         found = Candidates.of(graph, isas, count)
@@ -302,6 +313,24 @@ def choices(model: Model, seconds: float, slack: float | None, as_json: bool) ->
     graph = session.graph.bind(sizes | dict.fromkeys(assumed, 1))
     nodes = distinct(graph)
     found = list(measured_choices(track(nodes, "measuring"), session.isa, session.threads, seconds))
+    report_choices(found, session.isa, session.threads, slack, as_json)
+
+
+def grid_choices(family: str | None, isa: str, threads: int, seconds: float) -> list[KernelChoice]:
+    """Measure the shapes of the grid, of one family or of all. Raises BadParameter for a family without shapes."""
+    from ingot.inspect.grid import GRID, shapes
+    from ingot.inspect.kernel_bench import FAMILIES
+    from ingot.inspect.kernel_choices import measured_choices
+
+    if family is not None and family not in GRID:
+        raise click.BadParameter(f"got {family!r}, expected one of {', '.join(GRID)}", param_hint="FAMILY")
+    cases = [(name, shape) for name in GRID if family in (None, name) for shape in shapes(name)]
+    graphs = ((FAMILIES[name].graph(shape), 1) for name, shape in track(cases, "measuring"))
+    return list(measured_choices(graphs, isa, threads, seconds))
+
+
+def report_choices(found: list[KernelChoice], isa: str, threads: int, slack: float | None, as_json: bool) -> None:
+    """Print measured ops, those with the most time to save first; exit with code 1 if one is slower by `slack`."""
     found.sort(key=lambda choice: choice.count * (choice.best.nanoseconds - choice.chosen.nanoseconds))
     rows = [
         {"op": choice.node.op.name, "operands": choice.operands, "count": choice.count, "chosen": choice.chosen.kernel,
@@ -310,7 +339,7 @@ def choices(model: Model, seconds: float, slack: float | None, as_json: bool) ->
     ]  # fmt: skip
     worst = max((choice.to_best for choice in found), default=1.0)
     if as_json:
-        print_json({"threads": session.threads, "isa": session.isa, "choices": rows})
+        print_json({"threads": threads, "isa": isa, "choices": rows})
     else:
         print_choices(rows)
     if slack is not None:

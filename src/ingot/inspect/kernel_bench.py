@@ -153,9 +153,9 @@ class Candidates:
         inputs = tuple(generator.standard_normal(graph.type(name).dims, np.float32) for name in graph.inputs)
         (node,) = graph.nodes
         able, refused = [], []
-        selection = Selection(graph, Target(threads=threads), CPU)
-        choice = selection.ask(node).row
         names = list(isas)
+        selection = Selection(graph, Target(names[-1], threads), CPU)
+        choice = selection.ask(node).row
         for rule in KERNEL_RULES[node.op.name]:
             reason = selection.refusal(rule, node)
             if reason:

@@ -96,7 +96,7 @@ def measured_choices(
     """Measure each op that at least two kernels can compute, for about `seconds` seconds each."""
     for graph, count in nodes:
         (node,) = graph.nodes
-        selection = Selection(graph, Target(threads=threads), CPU)
+        selection = Selection(graph, Target(isa, threads), CPU)
         able = [rule for rule in KERNEL_RULES[node.op.name] if not selection.refusal(rule, node)]
         if len(able) < 2:
             continue

@@ -7,6 +7,7 @@ from ingot.ir.graph import Node
 from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import PANEL
 from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of
+from ingot.lower.cpu.limits import ONLINE_KEYS
 from ingot.lower.cpu.optimise import drawing_fields
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
@@ -15,16 +16,12 @@ from ingot.lower.states import undecoded
 from ingot.lower.view import View, broadcast_view
 from ingot.support import abi
 
-# With this many keys of a dtype, attention runs online. The exception: if all query rows of a key head form one block,
-# they need no packed copy of the keys, and their complete score rows are small. The two algorithms round differently,
-# so the thresholds are the same for every instruction set.
-_ONLINE_KEYS = {f32: 2048, bf16: 4096}
 _BLOCK_ROWS = abi.constant("INGOT_ATTENTION_ROWS")
 
 
 def _many_keys(dtype: DType) -> Condition:
     """Refuse if the number of keys of the dtype is too large for complete rows of scores."""
-    limit = _ONLINE_KEYS[dtype]
+    limit = ONLINE_KEYS[dtype]
 
     def refuse(selection: Selection, node: Node) -> str:
         (_, heads, rows, _), (_, kv_heads, keys, _) = (selection.graph.type(str(o)).dims for o in node.operands[:2])

@@ -14,8 +14,16 @@ from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import F32, FORMATS, pack_fields
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.integer import lower_quantized, quantized_filter
-from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, operand_type, stored
-from ingot.lower.cpu.linear import GEMV_ROWS, MANY_ROWS, epilogue_fields, packed_step
+from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of, operand_type, stored
+from ingot.lower.cpu.limits import (
+    FEW_CHANNELS,
+    GEMV_ROWS,
+    MANY_ROWS,
+    TRANSFORMED_LEAST,
+    TRANSFORMED_MOST,
+    set_limits,
+)
+from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.norm import averages_images
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
@@ -27,8 +35,6 @@ from ingot.lower.view import View, channels_last
 from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
-_FEW_CHANNELS = 4  # up to this many channels, the kernel gathers from planes without a copy
-TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels; bytes of one kernel position of a filter
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_quantized)  # of filters
 _TILE_PIXELS, _TILE_RUNS = abi.constant("INGOT_TILE_PIXELS"), abi.constant("INGOT_TILE_RUNS")
@@ -78,7 +84,7 @@ def _depthwise(selection: Selection, node: Node) -> str:
 
 def _few_channels(selection: Selection, node: Node) -> str:
     channels = operand_type(selection, node, 1).dims[1]
-    return "" if channels <= _FEW_CHANNELS else f"{channels} channels, expected at most {_FEW_CHANNELS}"
+    return "" if channels <= FEW_CHANNELS else f"{channels} channels, expected at most {FEW_CHANNELS}"
 
 
 def _three_by_three(selection: Selection, node: Node) -> str:
@@ -111,10 +117,10 @@ def _badly_transformed(format: Format) -> Condition:
     """Avoid filters with few channels, or filters that are too large.
 
     Few channels cost more to transform than the transform saves. A transformed filter is 16 / 9 of the original, so a
-    large one takes as long to read as the multiplications it saves. The filter is constant, so the decision depends on
-    no size of a run.
+    large one takes as long to read as the multiplications it saves, and more memory. The filter is constant, so the
+    decision depends on no size of a run.
     """
-    most = _TRANSFORMED_BYTES // format.packed.size(format.packed.elements) * format.packed.elements
+    most = TRANSFORMED_MOST[format.dtype]
 
     def avoid(selection: Selection, node: Node) -> str:
         if few := _few_products(selection, node):
@@ -145,6 +151,14 @@ def _pixel_count(selection: Selection, node: Node) -> int:
 def _few_pixels(selection: Selection, node: Node) -> str:
     count = _pixel_count(selection, node)
     return "" if count <= GEMV_ROWS else f"{count} pixels, expected at most {GEMV_ROWS}"
+
+
+def _short_products(selection: Selection, node: Node) -> str:
+    """Avoid products with few channels where windows are faster; both have the same bits."""
+    channels = operand_type(selection, node, 1).dims[1]
+    if channels > set_limits(selection.target).window_channels or _pixel_count(selection, node) <= GEMV_ROWS:
+        return ""
+    return f"{channels} channels: windows are faster on {selection.target.isa}"
 
 
 _CONV = both(of(f32, f32), flat, _fixed_filter)
@@ -183,8 +197,10 @@ def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | No
 kernel_rule("conv", "integer_packed", both(_CONV, quantized_filter))(lower_quantized)
 
 
-def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    @kernel_rule("conv", kernel, both(_with_filter(format), _pointwise, *conditions))
+def _product(
+    kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None, avoid: Condition = accept
+) -> None:
+    @kernel_rule("conv", kernel, both(_with_filter(format), _pointwise, *conditions), avoid)
     def lower(lowering: Lowering, node: Node) -> None:
         """Lower a convolution as a product of the filter with the pixels, which are rows of channels."""
         group = lowering.group(node)
@@ -207,7 +223,7 @@ for _format in _FORMATS:
         _product(f"gemv_{_dots.family}_packed", _format, *_conditions, _few_pixels, dots=_dots)
         _product(f"gemm_{_dots.family}_packed", _format, *_conditions, dots=_dots)
     _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
-    _product(f"gemm_{_format.products}_packed", _format)
+    _product(f"gemm_{_format.products}_packed", _format, avoid=_short_products if _format is F32 else accept)
 
 
 def pixels(lowering: Lowering, value: str | None) -> View:

@@ -6,10 +6,11 @@ import math
 
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Node
-from ingot.lower.cpu.conv import TRANSFORMED_LEAST, flat, pixels
+from ingot.lower.cpu.conv import flat, pixels
 from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of, operand_type
+from ingot.lower.cpu.limits import TRANSFORMED_LEAST
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.selection import Selection

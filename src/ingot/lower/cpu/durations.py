@@ -1,7 +1,7 @@
 """Estimated durations of the CPU kernels: the one table from which lowering computes the work of a step.
 
-The work decides how many tasks and preemption chunks a step has (`Lowering._cut`), and nothing else: a choice between
-kernels depends on shapes alone, so that every CPU gets the same bits. `Target` has the work that is worth a barrier or
+The work decides how many tasks and preemption chunks a step has (`Lowering._cut`), and nothing else: choices between
+kernels follow the sizes of `limits.py`, so that every CPU gets the same bits. `Target` has the work that is worth a barrier or
 another thread.
 """
 

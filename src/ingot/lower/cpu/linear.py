@@ -10,6 +10,7 @@ from ingot.ir.graph import Graph, Node
 from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import BF16, F32, FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, stored
+from ingot.lower.cpu.limits import DOT_ROWS, GEMV_ROWS, MANY_ROWS
 from ingot.lower.epilogue import EpilogueLimits, Group, column_axis
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
@@ -31,9 +32,6 @@ EPILOGUES = EpilogueLimits(
     slopes=True,
 )
 _ROUNDED = {i8: "i8", i32: "i24"}  # the suffix in kernel names of rows that a separate step has rounded
-GEMV_ROWS = 4  # up to this many rows, a kernel that reads panels once is faster
-MANY_ROWS = 64  # from this many rows on, packing a matrix in each product costs little
-_DOT_ROWS = 16  # up to this many rows are a batch of decoding: each row must give the same bits as alone
 
 
 def _state_invariant_matrix(selection: Selection, node: Node) -> str:
@@ -112,8 +110,8 @@ def accepts_dots(format: Format, dots: Dots) -> Condition:
             return ""
         x = str(selection.group(node).root.operands[0])
         count, k = _row_count(selection, node), selection.graph.type(x).dims[-1]
-        if count <= _DOT_ROWS and undecoded(selection.graph, x, dots.rows) is None:
-            return f"{count} rows, expected more than {_DOT_ROWS}"
+        if count <= DOT_ROWS and undecoded(selection.graph, x, dots.rows) is None:
+            return f"{count} rows, expected more than {DOT_ROWS}"
         block = format.packed.elements
         return f"rows have {k} elements, expected a multiple of {block}" if k % block else ""
 
