@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file, save_file
 
 import ingot
 from hf_models import CASES, Case, config_of, expected_logits, save_model
@@ -160,6 +161,32 @@ def test_gemma3_with_vision(tmp_path: Path):
     loaded = load_language_model(read_folder(tmp_path), context=None)
     got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
     np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+
+
+TIED = ["qwen2", "gpt2", "gemma2", "llama, biases and tied"]
+
+
+@pytest.mark.parametrize("stored", ["another head", "the same head", "the head alone"])
+@pytest.mark.parametrize("name", TIED)
+def test_tied_head_that_is_stored(name: str, stored: str, tmp_path: Path):
+    """A fine-tuned model may have a head of its own although its config ties it; transformers then keeps both."""
+    model = save_model(next(case for case in CASES if case.name == name), tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    table = next(key for key, array in weights.items() if array.shape == (99, 32) and "wpe" not in key)
+    other = np.random.default_rng(3).standard_normal((99, 32)).astype(np.float32)
+    weights["lm_head.weight"] = other if stored == "another head" else weights[table].copy()
+    if stored == "the head alone":
+        del weights[table]
+    save_file(weights, file, metadata={"format": "pt"})
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    loaded = load_language_model(read_folder(tmp_path), context=None)
+    ids = np.random.default_rng(0).integers(3, 90, LENGTH).astype(np.int32)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+    named = (name for name in loaded.graph.values if name.endswith(".weight"))
+    matrices = [name for name in named if loaded.graph.type(name).shape == (99, 32)]
+    assert len(matrices) == (2 if stored == "another head" else 1)
 
 
 @pytest.mark.parametrize("executor", ["interpret", "native"])

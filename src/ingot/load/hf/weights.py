@@ -57,6 +57,7 @@ class Weights:
         self._values: dict[str, str] = {}
         self._problems: list[Misfit] = []
         self._renamed = template.renamed
+        self._same: dict[str, str] = {}
         self._quantized = quantized_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
@@ -73,6 +74,20 @@ class Weights:
             return self._transposed(name, (inputs, outputs), where, quant), False
         shape = (inputs, outputs) if is_transposed else (outputs, inputs)
         return self.value(name, shape, where, min_bits=min_bits), is_transposed
+
+    def tie(self, table: str, head: str) -> bool:
+        """Use one matrix for the weights `table` and `head`; return False if the folder stores two that differ.
+
+        As transformers does, a head that the folder stores is kept if it differs, and is the table if there is no
+        other.
+        """
+        if not self._has(head):
+            return True
+        if not self._has(table):
+            self._same[table] = head
+            return True
+        first, second = self._folder.tensors.get(table), self._folder.tensors.get(head)
+        return first is not None and second is not None and first.equals(second)
 
     def value(self, name: str, shape: tuple[int, ...], where: str, *, min_bits: int = MIN_BITS) -> str:
         """Return the f32 value of a weight, built on the first call. where: the line of the template that
@@ -151,6 +166,7 @@ class Weights:
 
     def _found(self, name: str) -> str:
         """Return the name of a weight in this folder."""
+        name = self._same.get(name, name)
         path, _, last = name.rpartition(".")
         other = f"{path}.{self._renamed.get(last)}"
         return other if name not in self._folder.tensors and other in self._folder.tensors else name
