@@ -21,7 +21,8 @@ from typing import Any
 
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
 from ingot.llm.keywords import Message
-from ingot.llm.tokenizer import MAX_SETTINGS_BYTES, Tokenizer, token_text
+from ingot.llm.special_tokens import MAX_SETTINGS_BYTES, SETTINGS, special_texts
+from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import MAX_DEPTH, shown
 from ingot.support.locks import OwnedLock
@@ -42,7 +43,6 @@ OPTIONS = frozenset(
     thinking_budget tools_in_user_message xml_tools""".split()
 )
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _PROBE = "ingot probes content parts"
 
@@ -70,8 +70,8 @@ class ChatTemplate:
         Raises LoadError if there is no template or it is not a text, LimitError for a template of more than 64 KiB.
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
-        config_path = folder.where("tokenizer_config.json")
-        config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
+        config_path = folder.where(SETTINGS)
+        config = folder.json(SETTINGS, MAX_SETTINGS_BYTES) or {}
         file = folder.text("chat_template.jinja", MAX_TEMPLATE_BYTES)
         where = config_path if file is None else folder.where("chat_template.jinja")
         sources = _sources(config.get("chat_template"), where) if file is None else {"default": file}
@@ -86,8 +86,7 @@ class ChatTemplate:
                 raise LimitError(
                     f"{where}: template '{name}': too long, got {size} bytes, expected at most {MAX_TEMPLATE_BYTES}"
                 )
-        tokens = {key: token_text(config, key, config_path) for key in _SPECIAL}
-        return cls(sources, {key: text for key, text in tokens.items() if text is not None}, where)
+        return cls(sources, special_texts(folder), where)
 
     def render(
         self,
@@ -313,7 +312,7 @@ def _folder_of(package: str) -> str:
 
 def has_template(folder: Folder) -> bool:
     """Return whether a folder has a chat template. Raises LoadError for a configuration that is not JSON."""
-    config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
+    config = folder.json(SETTINGS, MAX_SETTINGS_BYTES) or {}
     return folder.has("chat_template.jinja") or config.get("chat_template") is not None
 
 
