@@ -1,4 +1,4 @@
-"""Special tokens that a folder names beside its tokenizer.json, merged as transformers does.
+"""Special tokens that files other than tokenizer.json name, merged as transformers does.
 
 Newer folders name them in tokenizer_config.json; older ones in special_tokens_map.json and added_tokens.json, which are
 read if tokenizer_config.json has no `added_tokens_decoder`.

@@ -33,8 +33,8 @@ _STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "
 class Settings:
     """The values of a template's names; `where` is the config file, `keys` the HF field of each name.
 
-    config: the file's, with `rope_scaling` moved to the place where the template looks first; `moved`: its place, by
-    the place in the file.
+    config: the file's, with `rope_scaling` moved to the first of the paths that the template reads it from; `moved`:
+    its path in the file, by that path.
     """
 
     where: str
@@ -82,23 +82,26 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
 
 
 def _with_scaling(template: Template, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """Return a config in which `rope_scaling` takes the place of `rope_parameters`, and its place in the file.
+    """Return a config in which `rope_scaling` replaces `rope_parameters`, and the path of it in the file, by the new
+    one.
 
-    Users add it by hand, also beside the `rope_parameters` that transformers 5 writes. As in transformers, it replaces
+    Users add it by hand, also to files of transformers 5, which have `rope_parameters`. As in transformers, it replaces
     the one set of parameters, and updates the set of the full layers where there are two.
     """
     scaling = config.get("rope_scaling")
-    places = {rope.scaling[0] for rope in template.ropes.values() if "rope_scaling" in rope.scaling}
-    if not places or not scaling or not isinstance(scaling, Mapping):
+    if not scaling or not isinstance(scaling, Mapping):
         return config, {}
-    (place,) = places
-    outer, _, inner = place.partition(".")
-    if inner:
-        found = config.get(outer)
-        sets = found if isinstance(found, Mapping) else {}
-        own = sets.get(inner)
-        scaling = {**sets, inner: {**(own if isinstance(own, Mapping) else {}), **scaling}}
-    return {**config, outer: scaling}, {place: "rope_scaling"}
+    paths = {rope.scaling[0] for rope in template.ropes.values() if "rope_scaling" in rope.scaling}
+    for path in sorted(paths):
+        outer, _, inner = path.partition(".")
+        if inner:
+            found = config.get(outer)
+            sets = found if isinstance(found, Mapping) else {}
+            own = sets.get(inner)
+            config = {**config, outer: {**sets, inner: {**(own if isinstance(own, Mapping) else {}), **scaling}}}
+        else:
+            config = {**config, outer: scaling}
+    return config, dict.fromkeys(paths, "rope_scaling")
 
 
 def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]:
