@@ -153,13 +153,17 @@ def test_folder(name: str, dtype: torch.dtype, tmp_path: Path, rng: np.random.Ge
     model = random_llama(tmp_path / "plain", dtype, **SHAPES)
     (tmp_path / "plain" / "tokenizer.json").write_text("{}")
     (tmp_path / "plain" / ".hidden.json").write_text("{}")
+    (tmp_path / "plain" / "additional_chat_templates").mkdir()
+    (tmp_path / "plain" / "additional_chat_templates" / "rag.jinja").write_text("{{ documents }}")
     (tmp_path / "plain" / "pytorch_model.bin").write_bytes(b"not copied")
     progress = []
     written = quantize_folder(
         tmp_path / "plain", tmp_path / "few", plan, on_progress=lambda done, total: progress.append((done, total))
     )
     assert progress == sorted(progress) and progress[-1] == (written.before, written.before)
-    names = {path.name for path in (tmp_path / "few").iterdir()}
+    copied = "additional_chat_templates"
+    assert (tmp_path / "few" / copied / "rag.jinja").read_text() == "{{ documents }}"
+    names = {path.name for path in (tmp_path / "few").iterdir() if path.name != copied}
     assert names == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     config = json.loads((tmp_path / "few" / "config.json").read_text())
     assert config.pop("quantization_config") == {"quant_method": "ingot", "version": 1}
