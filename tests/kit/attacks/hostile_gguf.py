@@ -493,7 +493,12 @@ TOKENIZERS: list[Attack] = [
     ),
     ("G6 one token", tokens("tokens", value(STRING, "a")), LoadError, "got string, expected an array"),
     ("no tokens", vocabulary(tokens=array(STRING, [])), LoadError, "missing or empty"),
-    ("a token twice", vocabulary(tokens=array(STRING, [*TOKENS[:-1], "a"])), LoadError, "token 'a' has the ids"),
+    (
+        "a token twice, and the name of the first",
+        vocabulary(tokens=array(STRING, [*TOKENS[:-2], "a", f"[EQUAL_{TOKENS.index('a')}]"])),
+        LoadError,
+        "is the name of an id with an equal text",
+    ),
     ("a token that is no text", vocabulary(tokens=array(STRING, [*TOKENS[:-1], b"\xff"])), LoadError, "not UTF-8"),
     (
         "a token that is too long",

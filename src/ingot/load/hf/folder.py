@@ -85,6 +85,11 @@ class Folder:
             raise LoadError(f"{where}: not UTF-8, {error.reason} at byte {error.start}") from error
 
     @property
+    def has_rows_of_outputs(self) -> bool:
+        """Whether all matrices are stored as [outputs, inputs], whatever the template says."""
+        return False
+
+    @property
     def names(self) -> frozenset[str]:
         """The names of the files in the folder."""
         return self._names

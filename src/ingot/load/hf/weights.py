@@ -69,7 +69,7 @@ class Weights:
 
         transposed: whether the stored matrix is [inputs, outputs], unless it is quantized.
         """
-        is_transposed = transposed and not self._is_quantized(name)
+        is_transposed = transposed and not self._is_quantized(name) and not self._folder.has_rows_of_outputs
         if is_transposed and (quant := self._qweight(min_bits)):
             return self._transposed(name, (inputs, outputs), where, quant), False
         shape = (inputs, outputs) if is_transposed else (outputs, inputs)
@@ -107,6 +107,10 @@ class Weights:
 
         If all are stored in one float dtype, the number of nodes is small.
         """
+        begin, _, end = names[0].rpartition(".0.")
+        together = f"{begin}.{{expert}}.{end}"
+        if together in self._folder.tensors:  # of a GGUF file
+            return self.value(together, (len(names) * shape[0], shape[1]), where)
         if any(map(self._is_quantized, names)):
             decoded = [self.value(name, shape, where) for name in names]
             return self._graph.add("concat", decoded, f"{names[0]}.all", axis=0).output
