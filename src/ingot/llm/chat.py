@@ -319,7 +319,7 @@ def has_template(folder: Folder) -> bool:
 
 def _files(folder: Folder) -> dict[str, str]:
     """Return the templates that are files of a folder by name. Raises LoadError, LimitError."""
-    names = [name for name in ("chat_template.jinja", *folder.templates()) if name in folder.names or "/" in name]
+    names = [*filter(folder.has, ["chat_template.jinja"]), *folder.templates()]
     if len(names) > MAX_TEMPLATES:
         raise LimitError(f"{folder.path}: too many chat templates, got {len(names)}, expected at most {MAX_TEMPLATES}")
     sources: dict[str, str] = {}
