@@ -137,14 +137,16 @@ def write_gguf(
     pre: str = "ufakzeka",
     keys: Mapping[str, Any] | None = None,
     tensors: Mapping[str, np.ndarray] | None = None,
+    split: int = 0,
 ) -> dict[str, np.ndarray]:
     """A folder as a file. pre: the name of how words are cut. keys, tensors: more of the architecture's.
+    split: how many tensors a file may have, 0 for one file.
 
     Gives what matrices are after they are decoded by gguf-py, and the rest, under the folder's names.
     """
     config = json.loads((folder / "config.json").read_text())
     architecture = ARCHITECTURES[config["model_type"]]
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     write_config(writer, config, architecture, keys or {})
     if (folder / "tokenizer.json").exists():
         write_tokenizer(writer, folder, pre)

@@ -14,8 +14,9 @@ from safetensors.numpy import save_file
 import ingot
 from gguf_models import TINY_LM, packed_bytes, stored_as, write_gguf
 from hf_models import Case, save_model
-from ingot.errors import InputError
+from ingot.errors import InputError, LoadError
 from ingot.llm import memory_of
+from ingot.load.gguf import read_gguf
 from ingot.load.hf.contents import fingerprint, nonfinite_tensors
 from ingot.load.language import read_model
 from ingot.ops.blocks import BLOCKS
@@ -188,6 +189,50 @@ def test_families(case: Case, keys, tensors, tmp_path: Path) -> None:
     found = ingot.LLM(tmp_path / "model.gguf", threads=1).logits(IDS)
     assert np.ptp(expected) > 1e-3
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """A folder, and the files of its model."""
+    folder = tmp_path_factory.mktemp("parts")
+    save_model(Case("llama", "llama"), folder / "folder")
+    write_gguf(folder / "folder", folder / "model.gguf", stored_as("f32"), split=8)
+    files = sorted(folder.glob("model-*.gguf"))
+    assert [file.name for file in files] == [f"model-{i}-of-00003.gguf" for i in ("00001", "00002", "00003")]
+    return folder / "folder", files
+
+
+def test_several_files(parts: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    """The first names the model; links, as the hub's cache has them, are fine."""
+    folder, files = parts
+    expected = ingot.LLM(folder, precision="f32", threads=1).logits(IDS)
+    np.testing.assert_array_equal(ingot.LLM(files[0], threads=1).logits(IDS), expected)
+    for index, file in enumerate(files):
+        (tmp_path / file.name).symlink_to(file.rename(file.with_name(f"blob{index}")))
+    try:
+        found = ingot.LLM(tmp_path / files[0].name, threads=1).logits(IDS)
+    finally:
+        for index, file in enumerate(files):
+            file.with_name(f"blob{index}").rename(file)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_several_files_that_do_not_belong_together(parts: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    _, files = parts
+    for file in files:
+        shutil.copy(file, tmp_path / file.name)
+    first, second, third = (tmp_path / file.name for file in files)
+    with pytest.raises(LoadError, match=r"not the first of 3 files, expected .*model-00001-of-00003\.gguf"):
+        read_gguf(second)
+    shutil.copy(first, tmp_path / "other.gguf")
+    with pytest.raises(LoadError, match=r"one of 3 files, expected a name such as model-00001-of-00003\.gguf"):
+        read_gguf(tmp_path / "other.gguf")
+    shutil.copy(third, second)
+    with pytest.raises(LoadError, match=r"00002-of-00003\.gguf: part 2 of 3, expected part 1 of 3"):
+        read_gguf(first)
+    second.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_gguf(first)
 
 
 @pytest.fixture(scope="module")

@@ -431,7 +431,7 @@ MODELS: list[Attack] = [
     ),
     ("another architecture", changed("general.architecture", value(STRING, "clip")), UnsupportedError, "got 'clip'"),
     ("experts", numbered("expert_count", 8), UnsupportedError, "experts"),
-    ("a part of a model", changed("split.count", value(U16, 3)), UnsupportedError, "one of 3 files"),
+    ("a part of a model", changed("split.count", value(U16, 3)), LoadError, "one of 3 files"),
     ("scaling of no kind", changed("llama.rope.scaling.type", value(STRING, "odd")), UnsupportedError, "got 'odd'"),
     ("half a head turned", numbered("rope.dimension_count", 2), UnsupportedError, "expected whole heads"),
     ("other values than keys", numbered("attention.value_length", 8), UnsupportedError, "differs from the key length"),

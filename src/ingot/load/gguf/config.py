@@ -118,11 +118,6 @@ def config_of(file: GgufFile) -> dict[str, Any]:
             f"{file.metadata.where('general.architecture')}: not supported, got {architecture!r},"
             f" expected one of {', '.join(ARCHITECTURES)}"
         )
-    splits = file.metadata.integer("split.count")
-    if splits is not None and splits > 1:
-        raise UnsupportedError(
-            f"{file.path}: one of {splits} files, expected a whole model; llama-gguf-split merges them"
-        )
     keys = _Keys(file, architecture)
     if keys.experts() and architecture not in EXPERTS:
         raise UnsupportedError(f"{keys.where('expert_count')}: experts are not supported, expected none")
@@ -402,7 +397,7 @@ def _factors(file: GgufFile, name: str) -> list[float]:
         raise LoadError(f"{file.path}: no tensor {name!r} of f32 and one dim")
     if tensor.shape[0] > MAX_FACTORS:
         raise LimitError(f"{file.path}: tensor {name!r}: got {tensor.shape[0]} factors, expected at most {MAX_FACTORS}")
-    factors = np.frombuffer(file.content, "<f4", tensor.shape[0], tensor.offset) if tensor.nbytes else np.empty(0)
+    factors = np.frombuffer(tensor.content, "<f4", tensor.shape[0], tensor.offset) if tensor.nbytes else np.empty(0)
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         raise LoadError(f"{file.path}: tensor {name!r}: not factors, expected finite numbers above 0")
     return factors.tolist()

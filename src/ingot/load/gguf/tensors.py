@@ -189,7 +189,7 @@ def _stored(tensor: GgufTensor, file: GgufFile, order: tuple[int, int, int] | No
     dtype, shape = DTYPES.get(tensor.type, f32), tensor.shape
     if len(shape) == 3:  # the matrices of experts, one below the other
         shape = (shape[0] * shape[1], shape[2])
-    return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, file.content, tensor.type, order)
+    return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, tensor.content, tensor.type, order)
 
 
 def _named(name: str, names: _Names) -> tuple[str, str]:
