@@ -8,6 +8,7 @@ import re
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,6 +38,27 @@ def test_generate_reads_a_prompt_from_stdin(llm):
     child = process("generate", FOLDER, "-", "--max-tokens", 20, stdin=-1)
     out, _ = child.communicate(FUNCTION)
     assert (child.returncode, out) == (0, llm.generate(FUNCTION, max_tokens=20) + "\n")
+
+
+def shell(command: str) -> subprocess.CompletedProcess[bytes]:
+    """A command line of a shell, in which `ingot` runs Ingot."""
+    ingot = f'ingot() {{ {sys.executable} -c "from ingot.cli import main; main()" "$@"; }}'
+    return subprocess.run(["bash", "-c", f"{ingot}; {command}"], capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+@pytest.mark.parametrize("command", ["generate", "perplexity", "chat"])
+def test_stdin_that_is_not_utf8_is_named_with_the_byte(command: str, locale: str):
+    arguments = f"{FOLDER} --context 64" if command == "chat" else f"{FOLDER} - --context 64"
+    done = shell(f"export LC_ALL={locale}; printf 'abc\\xff' | ingot {command} {arguments}")
+    assert done.returncode == 65 and re.fullmatch(rb"ingot: stdin.*: not UTF-8, .* at byte 3\n", done.stderr)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams(closed: str):
+    """As services leave them; a command that has nowhere to write still ends well."""
+    done = shell(f"ingot generate {FOLDER} x --max-tokens 2 --context 64 {closed}")
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_generate_counts_and_times(call, llm):

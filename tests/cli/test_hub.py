@@ -27,7 +27,8 @@ STRANGE = {
     "pytorch_model.bin": b"pickled", "modeling_tiny.py": b"raise SystemExit", "onnx/model.onnx": b"onnx",
     "README.md": b"# Tiny", "consolidated.safetensors": b"again", "..json": b"{}",
 }  # fmt: skip
-SETTINGS = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+TEMPLATE = "additional_chat_templates/rag.jinja"
+SETTINGS = {TEMPLATE, "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
 OPTIONS = ("--max-tokens", 12, "--threads", 1)
 
 
@@ -36,7 +37,7 @@ def hub():
     plain = {name: content for name, content in files_of(FOLDER).items() if name != "README.md"}
     models = {
         "acme/tiny": plain | STRANGE,
-        "acme/shards": sharded(plain) | STRANGE,
+        "acme/shards": sharded(plain) | STRANGE | {TEMPLATE: b"{{ messages[0].content }}"},
         "acme/later": plain,
         "acme/pickled": {"config.json": b"{}", "pytorch_model.bin": b"", "q4.gguf": b""},
         "acme/gated": plain,
@@ -74,7 +75,9 @@ def test_a_model_is_fetched_once_and_found_offline(hub: FakeHub, home: Path, ans
     assert (code, out) == (0, answer + "\n"), err
     assert re.fullmatch(rf"{name} is at {hub.commit(name)}: [\d.]+ MiB to fetch into the hub's cache\n", err)
     weights = {file for file in hub.models[name] if file.startswith(("model-", "model."))}
-    assert {file.name for file in snapshot(hub, home, name).iterdir()} == (SETTINGS & set(hub.models[name])) | weights
+    folder = snapshot(hub, home, name)
+    found = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert found == (SETTINGS & set(hub.models[name])) | weights
     before = len(hub.asked)
     unreachable = FakeHub(address="http" + "://127.0.0.1:9")
     assert asked(unreachable, home, "generate", name, PROMPT, *OPTIONS) == (0, answer + "\n", "")

@@ -6,6 +6,7 @@ A converter for what tests need: llama-like decoders, tokenizers of bytes and of
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,22 +23,13 @@ from ingot.ops.blocks import BLOCKS
 TINY_LM = Path(__file__).parents[2] / "src" / "ingot" / "models" / "tiny-lm"
 # What files call an architecture, by what folders do.
 ARCHITECTURES = {
-    "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma",
-    "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3",
+    "llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma",
+    "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3", "qwen3_moe": "qwen3moe", "granite": "granite",
+    "smollm3": "smollm3", "olmo2": "olmo2", "olmo3": "olmo2", "exaone4": "exaone4", "starcoder2": "starcoder2",
+    "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2",
 }  # fmt: skip
-_GEMMA = {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-_PARTS = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
-_AROUND = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_PAIRED = ("llama", "granite", "smollm3")  # architectures whose rotated pairs are side by side in files
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
 
 Encode = Callable[[str, np.ndarray], tuple[np.ndarray, GGMLQuantizationType]]
 
@@ -89,19 +81,52 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
         return {name: file.get_tensor(name).float().numpy() for name in file.keys()}  # noqa: SIM118
 
 
-def gguf_name(name: str, model_type: str) -> str:
-    """What a file calls a tensor of a folder."""
-    path, _, last = name.rpartition(".")
-    if path in _AROUND:
-        return f"{_AROUND[path]}.{last}"
-    _, _, layer, part = path.split(".", 3)
-    parts = _PARTS | _GEMMA if model_type in ("gemma2", "gemma3_text") else _PARTS
-    return f"blk.{layer}.{parts[part]}.{last}"
+def gguf_name(name: str, architecture: str, layers: int) -> str:
+    """What a file calls a tensor of a folder, by gguf-py."""
+    kind = next(kind for kind, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
+    found = gguf.get_tensor_name_map(kind, layers).get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found is not None, name
+    return found
 
 
 def interleaved(tensor: np.ndarray, heads: int) -> np.ndarray:
     """Rows as llama.cpp turns them: pairs side by side, not half a head apart."""
     return tensor.reshape(heads, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+
+
+def swapped(tensor: np.ndarray, outer: int, first: int, second: int) -> np.ndarray:
+    """Rows [outer, first, second, rest] as [outer, second, first, rest]."""
+    return tensor.reshape(outer, first, second, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+
+
+def converted(name: str, tensor: np.ndarray, config: Mapping[str, Any], architecture: str, back: bool) -> np.ndarray:
+    """A tensor of a folder as llama.cpp's converter writes it; back: the other way."""
+    heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+    part = next((key for part, key in heads.items() if f"self_attn.{part}" in name), None)
+    if part and architecture in _PAIRED:
+        half = tensor.shape[0] // (2 * config[part])
+        return swapped(tensor, config[part], *((half, 2) if back else (2, half)))
+    if architecture == "gptneox" and "query_key_value" in name:
+        heads = config["num_attention_heads"]
+        return swapped(tensor, 1, *((3, heads) if back else (heads, 3)))
+    if architecture == "gpt2" and ".c_" in name and tensor.ndim == 2:
+        return np.ascontiguousarray(tensor.T)
+    return tensor
+
+
+def stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors with those of experts as one each, [experts, rows, columns]."""
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        expert = _EXPERT.fullmatch(name)
+        if expert is None:
+            found[name] = tensor
+        else:
+            found.setdefault(f"{expert[1]}.{expert[3]}", {})[int(expert[2])] = tensor
+    return {
+        name: np.stack([each[i] for i in range(len(each))]) if isinstance(each, dict) else each
+        for name, each in found.items()
+    }
 
 
 def write_gguf(
@@ -112,30 +137,34 @@ def write_gguf(
     pre: str = "ufakzeka",
     keys: Mapping[str, Any] | None = None,
     tensors: Mapping[str, np.ndarray] | None = None,
+    split: int = 0,
 ) -> dict[str, np.ndarray]:
     """A folder as a file. pre: the name of how words are cut. keys, tensors: more of the architecture's.
+    split: how many tensors a file may have, 0 for one file.
 
     Gives what matrices are after they are decoded by gguf-py, and the rest, under the folder's names.
     """
     config = json.loads((folder / "config.json").read_text())
     architecture = ARCHITECTURES[config["model_type"]]
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     write_config(writer, config, architecture, keys or {})
     if (folder / "tokenizer.json").exists():
         write_tokenizer(writer, folder, pre)
     decoded: dict[str, np.ndarray] = {}
-    heads = {"self_attn.q_proj": "num_attention_heads", "self_attn.k_proj": "num_key_value_heads"}
-    for name, tensor in read_tensors(folder).items():
-        part = next((key for part, key in heads.items() if part in name), None)
-        transposed = interleaved(tensor, config[part]) if part and architecture == "llama" else tensor
+    layers = config.get("num_hidden_layers") or config["n_layer"]
+    for name, tensor in stacked(read_tensors(folder)).items():
+        written = converted(name, tensor, config, architecture, back=False)
         if architecture.startswith("gemma") and "norm" in name:
-            transposed = transposed + np.float32(1)
-        data, kind = encode(name, transposed)
-        back = gguf.quants.dequantize(data, kind).reshape(transposed.shape)
-        decoded[name] = back
-        if part and architecture == "llama":
-            decoded[name] = back.reshape(config[part], -1, 2, *back.shape[1:]).swapaxes(1, 2).reshape(back.shape)
-        writer.add_tensor(gguf_name(name, config["model_type"]), data, raw_dtype=kind)
+            written = written + np.float32(1)
+        data, kind = encode(name, written)
+        back = gguf.quants.dequantize(data, kind).reshape(written.shape)
+        back = converted(name, back, config, architecture, back=True)
+        if back.ndim == 3:
+            begin, _, end = name.rpartition("experts.")
+            decoded |= {f"{begin}experts.{expert}.{end}": matrix for expert, matrix in enumerate(back)}
+        else:
+            decoded[name] = back
+        writer.add_tensor(gguf_name(name, architecture, layers), data, raw_dtype=kind)
     for name, tensor in (tensors or {}).items():
         writer.add_tensor(name, tensor)
     writer.write_header_to_file()
@@ -149,22 +178,47 @@ def write_config(
     writer: gguf.GGUFWriter, config: Mapping[str, Any], architecture: str, extra: Mapping[str, Any]
 ) -> None:
     """The keys of an architecture."""
+    names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+    names |= {"max_position_embeddings": "n_positions"} if architecture == "gpt2" else {}
+    config = {name: config[other] for name, other in names.items() if other in config} | dict(config)
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(
+        config.get("intermediate_size") or config.get("n_inner") or 4 * config["hidden_size"]
+    )
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if "rms_norm_eps" in config:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    else:
+        eps = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+        writer.add_layer_norm_eps(next(config[name] for name in eps if name in config))
+    if "use_parallel_residual" in config:
+        writer.add_parallel_residual(config["use_parallel_residual"])
+    experts = config.get("num_local_experts") or config.get("num_experts")
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     rope = config.get("rope_parameters") or config
     writer.add_rope_freq_base(rope.get("full_attention", rope).get("rope_theta", 10000.0))
     writer.add_rope_dimension_count(int(head_dim * (rope.get("partial_rotary_factor") or 1)))
+    if "logits_scaling" in config:
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
     for key, value in extra.items():
-        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+        add = {
+            bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
+            list: writer.add_array,
+        }  # fmt: skip
         add[type(value)](f"{architecture}.{key}", value)
 
 

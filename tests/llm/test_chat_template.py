@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,41 @@ def templates(tmp_path_factory) -> Iterator[dict[str, ChatTemplate]]:
 
 def made(source: str, **special: str) -> ChatTemplate:
     return ChatTemplate({"default": source}, special, "folder")
+
+
+@pytest.mark.parametrize("stored", ["files", "files without a default", "a default alone", "settings"])
+def test_named_templates_in_files(stored: str, tmp_path: Path):
+    """save_pretrained writes named templates to a folder of their own; files precede tokenizer_config.json."""
+    named = {"default": "default", "tool_use": "tools", "rag": "documents"}
+    named = {name: f"{text} {{{{ messages[0].content }}}}" for name, text in named.items()}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Rust.from_str(trained("byte_level")), chat_template=named)
+    tokenizer.save_pretrained(tmp_path, save_jinja_files=stored != "settings")
+    if stored != "settings":
+        write_folder(tmp_path, None, tokenizer_config={"chat_template": "of the settings"})
+    if stored == "files without a default":
+        (tmp_path / "chat_template.jinja").unlink()
+    if stored == "a default alone":
+        shutil.rmtree(tmp_path / "additional_chat_templates")
+    read, expected = ChatTemplate.read(tmp_path), PreTrainedTokenizerFast.from_pretrained(tmp_path).chat_template
+    assert read.sources == (expected if isinstance(expected, dict) else {"default": expected})
+    if "tool_use" in read.sources:
+        assert read.render([said("user", "hi")], tools=[TOOL]) == "tools hi"
+    read.close()
+
+
+def test_templates_outside_the_folder_are_refused(tmp_path: Path):
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "default.jinja").write_text("a")
+    folder = write_folder(tmp_path / "model", None)
+    (folder / "additional_chat_templates").symlink_to(tmp_path / "others")
+    with pytest.raises(LoadError, match="leads outside the folder"):
+        ChatTemplate.read(folder)
+    (folder / "additional_chat_templates").unlink()
+    (folder / "additional_chat_templates").mkdir()
+    for index in range(17):
+        (folder / "additional_chat_templates" / f"t{index}.jinja").write_text("a")
+    with pytest.raises(LimitError, match="too many chat templates, got 17, expected at most 16"):
+        ChatTemplate.read(folder)
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)

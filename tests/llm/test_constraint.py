@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 
 from ingot.errors import InputError, LimitError, UnsupportedError
-from ingot.llm.constraint import Constraint
+from ingot.llm.constraint import Constraint, schema_text
 from ingot.llm.sampling import Sampler, Sampling
 from ingot.llm.tokenizer import Tokenizer
 
@@ -167,6 +167,37 @@ def of_itself() -> dict:
 
 def shared(depth: int) -> list:
     return [] if depth == 0 else [shared(depth - 1)] * 10
+
+
+VOID: list[tuple[Any, Any]] = [
+    ({"type": "string", "format": "password"}, {"type": "string"}),
+    ({"type": "integer", "format": "int64"}, {"type": "integer"}),
+    ({"type": "array", "uniqueItems": False}, {"type": "array"}),
+    ({"type": "array", "unevaluatedItems": True}, {"type": "array"}),
+    ({"propertyNames": {}, "dependentRequired": {}, "dependentSchemas": {}, "unevaluatedProperties": True}, {}),
+    (
+        {"properties": {"format": {"type": "string", "format": "password"}, "uniqueItems": {"const": False}}},
+        {"properties": {"format": {"type": "string"}, "uniqueItems": {"const": False}}},
+    ),
+    ({"anyOf": [{"format": "x"}, {"items": {"format": "y"}}]}, {"anyOf": [{}, {"items": {}}]}),
+    ({"$defs": {"a": {"format": "x"}}, "$ref": "#/$defs/a"}, {"$defs": {"a": {}}, "$ref": "#/$defs/a"}),
+    ({"enum": [{"format": "x", "uniqueItems": False}]}, {"enum": [{"format": "x", "uniqueItems": False}]}),
+    ({"format": "date"}, {"format": "date"}),
+    ({"format": "idn-email"}, {"format": "idn-email"}),
+    ({"uniqueItems": True}, {"uniqueItems": True}),
+    ({"uniqueItems": 0}, {"uniqueItems": 0}),
+]
+
+
+@pytest.mark.parametrize(("schema", "expected"), VOID, ids=str)
+def test_keywords_that_restrict_nothing(schema: Any, expected: Any) -> None:
+    """An unknown format is an annotation, as JSON Schema says; what restricts stays, and so do values."""
+    assert json.loads(schema_text(schema)) == expected
+
+
+def test_annotations_are_accepted(tokenizer: Tokenizer) -> None:
+    secret = {"type": "object", "properties": {"key": {"type": "string", "format": "password", "writeOnly": True}}}
+    assert Constraint.of_schema(secret, tokenizer, tokenizer.vocab_size).mask.any()
 
 
 BAD: list[tuple[Any, type[Exception], str]] = [

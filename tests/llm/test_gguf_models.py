@@ -14,8 +14,9 @@ from safetensors.numpy import save_file
 import ingot
 from gguf_models import TINY_LM, packed_bytes, stored_as, write_gguf
 from hf_models import Case, save_model
-from ingot.errors import InputError
+from ingot.errors import InputError, LoadError
 from ingot.llm import memory_of
+from ingot.load.gguf import read_gguf
 from ingot.load.hf.contents import fingerprint, nonfinite_tensors
 from ingot.load.language import read_model
 from ingot.ops.blocks import BLOCKS
@@ -26,6 +27,18 @@ IDS = [5, 17, 3, 96, 44, 8, 61, 20, 7, 7, 31, 90, 2]
 
 FACTORS = np.array([1.0, 1.5, 4.0, 8.0], np.float32)
 LONG = {"short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [1.0, 2.0, 5.0, 9.0]}
+SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
+EXPERTS = {
+    "head_dim": 16,
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "norm_topk_prob": True,
+}
+YARN_AND_NONE = {
+    "full_attention": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0, "original_max_position_embeddings": 32},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+}
 GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 9}
 
 
@@ -69,10 +82,81 @@ FAMILIES = [
         {},
         {"rope_freqs.weight": FACTORS},
     ),
+    (
+        Case("llama, yarn of the whole context", "llama", scaled("yarn", factor=4.0)),
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0},
+        {},
+    ),
+    (
+        Case(
+            "llama, yarn and attention",
+            "llama",
+            scaled("yarn", factor=4.0, attention_factor=0.75 * (0.1 * np.log(4.0) + 1)),
+        ),
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.attn_factor": 0.75},
+        {},
+    ),
+    (Case("llama, older linear rope", "llama", scaled("linear", factor=4.0)), {"rope.scale_linear": 4.0}, {}),
+    (
+        Case("llama, linear rope without a kind", "llama", scaled("linear", factor=4.0)),
+        {"rope.scaling.factor": 4.0},
+        {},
+    ),
+    (Case("llama, no rope scaling", "llama"), {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, {}),
+    (Case("llama, a factor of zero", "llama"), {"rope.scaling.type": "linear", "rope.scaling.factor": 0.0}, {}),
+    (
+        Case(
+            "llama, attention",
+            "llama",
+            scaled(
+                "longrope",
+                attention_factor=1.5,
+                original_max_position_embeddings=64,
+                short_factor=[2.0] * 4,
+                long_factor=[2.0] * 4,
+            ),
+        ),
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0, "rope.scaling.attn_factor": 1.5},
+        {},
+    ),
+    (Case("llama, no window", "llama"), {"attention.sliding_window": 0}, {}),
+    (Case("phi3, no window", "phi3", {"sliding_window": None}), {"attention.sliding_window": 0}, {}),
     (Case("mistral", "mistral", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
     (Case("qwen2", "qwen2", {"tie_word_embeddings": True}), {}, {}),
     (Case("qwen3", "qwen3", {"head_dim": 16}), {}, {}),
     (Case("gemma", "gemma", {"head_dim": 16}), {}, {}),
+    (Case("mixtral", "mixtral", {"num_local_experts": 5}), {}, {}),
+    (Case("qwen3_moe", "qwen3_moe", EXPERTS), {}, {}),
+    (
+        Case("granite", "granite", {"embedding_multiplier": 3.0, "attention_multiplier": 0.25, "logits_scaling": 4.0}),
+        {},
+        {},
+    ),
+    (Case("smollm3", "smollm3", {"num_hidden_layers": 4, "num_attention_heads": 4}), {}, {}),
+    (Case("olmo2", "olmo2"), {}, {}),
+    (
+        Case("olmo3", "olmo3", SLIDING | {"rope_parameters": YARN_AND_NONE}),
+        {
+            "attention.sliding_window": 9,
+            "attention.sliding_window_pattern": [True, False],
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 32,
+        },
+        {},
+    ),
+    (
+        Case("exaone4", "exaone4", SLIDING | scaled("default")),
+        {"attention.sliding_window": 9, "attention.sliding_window_pattern": [True, False]},
+        {},
+    ),
+    (Case("exaone4, no window", "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 2}), {}, {}),
+    (Case("starcoder2", "starcoder2", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
+    (Case("stablelm", "stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}), {}, {}),
+    (Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True}), {}, {}),
+    (Case("gpt_neox", "gpt_neox", {"rotary_pct": 0.5}), {}, {}),
+    (Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False}), {}, {}),
+    (Case("gpt2", "gpt2", {"n_positions": 128, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_inner": 40}), {}, {}),
     (
         Case("gemma2", "gemma2", GEMMA),
         {"attention.sliding_window": 9, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
@@ -105,6 +189,50 @@ def test_families(case: Case, keys, tensors, tmp_path: Path) -> None:
     found = ingot.LLM(tmp_path / "model.gguf", threads=1).logits(IDS)
     assert np.ptp(expected) > 1e-3
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """A folder, and the files of its model."""
+    folder = tmp_path_factory.mktemp("parts")
+    save_model(Case("llama", "llama"), folder / "folder")
+    write_gguf(folder / "folder", folder / "model.gguf", stored_as("f32"), split=8)
+    files = sorted(folder.glob("model-*.gguf"))
+    assert [file.name for file in files] == [f"model-{i}-of-00003.gguf" for i in ("00001", "00002", "00003")]
+    return folder / "folder", files
+
+
+def test_several_files(parts: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    """The first names the model; links, as the hub's cache has them, are fine."""
+    folder, files = parts
+    expected = ingot.LLM(folder, precision="f32", threads=1).logits(IDS)
+    np.testing.assert_array_equal(ingot.LLM(files[0], threads=1).logits(IDS), expected)
+    for index, file in enumerate(files):
+        (tmp_path / file.name).symlink_to(file.rename(file.with_name(f"blob{index}")))
+    try:
+        found = ingot.LLM(tmp_path / files[0].name, threads=1).logits(IDS)
+    finally:
+        for index, file in enumerate(files):
+            file.with_name(f"blob{index}").rename(file)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_several_files_that_do_not_belong_together(parts: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    _, files = parts
+    for file in files:
+        shutil.copy(file, tmp_path / file.name)
+    first, second, third = (tmp_path / file.name for file in files)
+    with pytest.raises(LoadError, match=r"not the first of 3 files, expected .*model-00001-of-00003\.gguf"):
+        read_gguf(second)
+    shutil.copy(first, tmp_path / "other.gguf")
+    with pytest.raises(LoadError, match=r"one of 3 files, expected a name such as model-00001-of-00003\.gguf"):
+        read_gguf(tmp_path / "other.gguf")
+    shutil.copy(third, second)
+    with pytest.raises(LoadError, match=r"00002-of-00003\.gguf: part 2 of 3, expected part 1 of 3"):
+        read_gguf(first)
+    second.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_gguf(first)
 
 
 @pytest.fixture(scope="module")

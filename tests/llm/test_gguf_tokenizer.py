@@ -111,6 +111,24 @@ def test_tools_and_named_templates(tmp_path: Path) -> None:
     }
 
 
+def test_of_equal_texts_the_last_id_is_the_token(tmp_path: Path) -> None:
+    """As in llama.cpp."""
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(["a", "b", "ab", "a", "", "ab", "<|im_end|>", "<|im_end|>"])
+    writer.add_token_types([1, 1, 1, 1, 1, 1, 3, 3])
+    writer.add_token_merges(["a b"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    read = Tokenizer.read(GgufModel(path))
+    assert (read.encode("aaba"), read.vocab_size, read.eos) == ([3, 5, 3], 8, {7})
+    assert read.decode([3, 1, 5]) == "abab" and read.decode([0]) == "[EQUAL_0]"
+
+
 def test_what_is_missing_is_named_as_the_file_has_it(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "llama")

@@ -21,6 +21,7 @@ from ingot.cli.demo_language import FOLDER
 from ingot.errors import InputError, LoadError, OutputError
 from ingot.llm.perplexity import perplexity
 from ingot.load.hf import read_folder
+from ingot.load.hf.quantized import CODES, SCALES
 from ingot.quantize import Plan, quantize_folder, report
 from ingot.quantize.feedback import quantize_with_feedback
 from ingot.quantize.weights import Coding, assigned, code, fit
@@ -153,13 +154,17 @@ def test_folder(name: str, dtype: torch.dtype, tmp_path: Path, rng: np.random.Ge
     model = random_llama(tmp_path / "plain", dtype, **SHAPES)
     (tmp_path / "plain" / "tokenizer.json").write_text("{}")
     (tmp_path / "plain" / ".hidden.json").write_text("{}")
+    (tmp_path / "plain" / "additional_chat_templates").mkdir()
+    (tmp_path / "plain" / "additional_chat_templates" / "rag.jinja").write_text("{{ documents }}")
     (tmp_path / "plain" / "pytorch_model.bin").write_bytes(b"not copied")
     progress = []
     written = quantize_folder(
         tmp_path / "plain", tmp_path / "few", plan, on_progress=lambda done, total: progress.append((done, total))
     )
     assert progress == sorted(progress) and progress[-1] == (written.before, written.before)
-    names = {path.name for path in (tmp_path / "few").iterdir()}
+    copied = "additional_chat_templates"
+    assert (tmp_path / "few" / copied / "rag.jinja").read_text() == "{{ documents }}"
+    names = {path.name for path in (tmp_path / "few").iterdir() if path.name != copied}
     assert names == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     config = json.loads((tmp_path / "few" / "config.json").read_text())
     assert config.pop("quantization_config") == {"quant_method": "ingot", "version": 1}
@@ -252,6 +257,21 @@ def test_memory_is_less_than_a_matrix(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * 40_000 * 256
+
+
+def test_columns_that_32_does_not_divide_become_int8(tmp_path: Path) -> None:
+    """Unless the user asks for a group; the model is the one of the decoded weights."""
+    random_llama(tmp_path / "plain", intermediate_size=56)
+    written = quantize_folder(tmp_path / "plain", tmp_path / "few", Plan("int4"))
+    down = [f"model.layers.{layer}.mlp.down_proj.weight" for layer in range(2)]
+    assert sorted(written.widened) == down
+    stored = safetensors.numpy.load_file(tmp_path / "few" / "model.safetensors")
+    plain = safetensors.numpy.load_file(tmp_path / "plain" / "model.safetensors")
+    for name in down:
+        codes, scales = (stored[f"{name}.{part}"].astype(np.float32) for part in (CODES, SCALES))
+        assert codes.shape == (32, 56) and scales.shape == (32, 1), "a byte an element, a scale a row"
+        assert (np.abs(codes * scales - plain[name]) <= 0.51 * np.abs(scales)).all()
+    assert np.isfinite(ingot.LLM(tmp_path / "few", threads=1).logits([5, 17, 3])).all()
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ CONTROL = {"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, 
 NAMED = [
     ({}, None, set(), None, False),
     ({"tokenizer_config": CONTROL}, 400, {401}, 402, False),
-    ({"tokenizer_config": CONTROL, "config": {"eos_token_id": 7}}, 400, {7}, 402, False),
+    ({"tokenizer_config": CONTROL, "config": {"eos_token_id": 7}}, 400, {7, 401}, 402, False),
     (
         {"config": {"eos_token_id": 7, "bos_token_id": 1}, "generation_config": {"eos_token_id": [8, 9]}},
         1,

@@ -76,7 +76,7 @@ def test_reads_what_the_gguf_package_writes(tmp_path: Path) -> None:
     for kind in kinds:
         tensor = file.tensors[kind.name]
         assert tensor.type == kind.name.lower() and tensor.shape == (3, 2 * gguf.GGML_QUANT_SIZES[kind][0])
-        data = np.frombuffer(file.content, np.uint8, tensor.nbytes, tensor.offset)
+        data = np.frombuffer(tensor.content, np.uint8, tensor.nbytes, tensor.offset)
         np.testing.assert_array_equal(data, stored[kind.name].reshape(-1))
 
 

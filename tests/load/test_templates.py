@@ -1,11 +1,15 @@
 """Every template against transformers: whole prompts, chunks over a carried cache, several sequences in one call."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file, save_file
 
 import ingot
 from hf_models import CASES, Case, config_of, expected_logits, save_model
@@ -19,6 +23,7 @@ pytestmark = pytest.mark.checked
 
 LENGTH = 37
 TOLERANCE = 5e-5
+ABSENT = "absent"  # the value of a field that is taken out
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +165,86 @@ def test_gemma3_with_vision(tmp_path: Path):
     loaded = load_language_model(read_folder(tmp_path), context=None)
     got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
     np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+
+
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+EDITED: list[tuple[str, dict[str, Any]]] = [
+    ("mixtral", {"rope_parameters": ABSENT}),
+    ("mixtral", {"rms_norm_eps": ABSENT}),
+    ("qwen3_moe", {"head_dim": ABSENT}),
+    ("qwen3", {"rope_scaling": _YARN}),
+    ("llama, linear rope", {"rope_scaling": _YARN}),
+    ("llama, linear rope", {"rope_scaling": {"type": "linear", "factor": 3.0, "rope_theta": 77.0}}),
+    ("llama, linear rope", {"rope_scaling": {}}),
+    ("gpt_neox", {"rope_parameters": ABSENT, "rotary_emb_base": 77, "rope_scaling": {"type": "linear", "factor": 3.0}}),
+    ("phi3, partial", {"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
+    ("gemma3_text, scaled", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+    ("gemma3_text", {"rope_parameters": ABSENT, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+    ("olmo3", {"rope_parameters": ABSENT, "rope_theta": 77.0, "rope_scaling": _YARN}),
+    ("smollm3", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}),
+]
+
+
+@pytest.mark.parametrize("name, change", EDITED)
+def test_edited_config(name: str, change: dict[str, Any], tmp_path: Path):
+    """Fields that are taken out or added by hand mean what they mean to transformers."""
+    case = next(case for case in CASES if case.name == name)
+    save_model(replace(case, config=case.config | ({"head_dim": 8} if "head_dim" in change else {})), tmp_path)
+    file = tmp_path / "config.json"
+    changed = json.loads(file.read_text()) | change
+    file.write_text(json.dumps({key: value for key, value in changed.items() if value != ABSENT}))
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    loaded = load_language_model(read_folder(tmp_path), context=case.context)
+    ids = np.random.default_rng(0).integers(3, 90, LENGTH).astype(np.int32)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["yarn", "linear"])
+@pytest.mark.parametrize("name", ["qwen2", "gemma3_text"])
+def test_scaling_beyond_the_context_of_the_config(name: str, kind: str, tmp_path: Path):
+    """A scaling that was added by hand reaches factor times as many positions; transformers has no limit."""
+    case = next(case for case in CASES if case.name == name)
+    save_model(replace(case, config=case.config | {"max_position_embeddings": 32}), tmp_path)
+    file = tmp_path / "config.json"
+    scaling = {"rope_type": kind, "factor": 4.0} | ({"original_max_position_embeddings": 32} if kind == "yarn" else {})
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rope_parameters": None, "rope_scaling": scaling}))
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    loaded = load_language_model(read_folder(tmp_path), context=128)
+    ids = np.random.default_rng(0).integers(3, 90, 100).astype(np.int32)
+    got = run(loaded.graph, {}, ids, range(100), [0] * 100, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+    assert longest_context(read_folder(tmp_path)) == 32
+    with pytest.raises(ingot.InputError, match=r"got 129, expected 1\.\.128 .*max_position_embeddings = 32"):
+        load_language_model(read_folder(tmp_path), context=129)
+
+
+TIED = ["qwen2", "gpt2", "gemma2", "llama, biases and tied"]
+
+
+@pytest.mark.parametrize("stored", ["another head", "the same head", "the head alone"])
+@pytest.mark.parametrize("name", TIED)
+def test_tied_head_that_is_stored(name: str, stored: str, tmp_path: Path):
+    """A fine-tuned model may have a head of its own although its config ties it; transformers then keeps both."""
+    model = save_model(next(case for case in CASES if case.name == name), tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    table = next(key for key, array in weights.items() if array.shape == (99, 32) and "wpe" not in key)
+    other = np.random.default_rng(3).standard_normal((99, 32)).astype(np.float32)
+    weights["lm_head.weight"] = other if stored == "another head" else weights[table].copy()
+    if stored == "the head alone":
+        del weights[table]
+    save_file(weights, file, metadata={"format": "pt"})
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    loaded = load_language_model(read_folder(tmp_path), context=None)
+    ids = np.random.default_rng(0).integers(3, 90, LENGTH).astype(np.int32)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+    named = (name for name in loaded.graph.values if name.endswith(".weight"))
+    matrices = [name for name in named if loaded.graph.type(name).shape == (99, 32)]
+    assert len(matrices) == (2 if stored == "another head" else 1)
 
 
 @pytest.mark.parametrize("executor", ["interpret", "native"])

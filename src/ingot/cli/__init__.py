@@ -133,12 +133,23 @@ for group in GROUPS:
         commands.add_command(command)
 
 
+def _open_closed() -> None:
+    """Connect standard streams that are closed, as some services leave them, to the null device."""
+    for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:  # a file that was opened since has the number
+                os.dup2(null, descriptor)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the `ingot` program.
 
     Exit codes: 0 ok, 2 wrong usage, 65 invalid model or input data, 66 file not found, 69 unsupported, 70 a bug of
     Ingot, 73 cannot write, 74 read, write or fetch failed, 75 out of resources, 130 interrupted.
     """
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     with ExitCode(), warnings_in_a_line():

@@ -18,6 +18,7 @@ from ingot.cli.gguf import named
 from ingot.cli.interrupt import Interruptible
 from ingot.cli.llm import ModelFolder, stream, summary, with_drafts, with_folder, with_generation
 from ingot.cli.terminal import counting, print_folded, print_text, printable
+from ingot.cli.text import decoded
 from ingot.errors import IngotError, InputError, LimitError
 from ingot.support.files import make_folder, written
 
@@ -106,14 +107,24 @@ def remember_lines() -> None:
     atexit.register(write)
 
 
+def _read_line(prompt: str) -> str:
+    """Return the next line of stdin, which a terminal edits. Raises EOFError, and InputError for no UTF-8."""
+    if sys.stdin.isatty():
+        return input(prompt)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise EOFError
+    return decoded(line.removesuffix(b"\n").removesuffix(b"\r"), "stdin: a line")
+
+
 def read_message() -> str | None:
     """Read a message: a line, or lines between quotes or joined by a final backslash; None at the end of input."""
     lines: list[str] = []
     is_quoted = False
     while True:
         try:
-            line = input("  " if lines else "> ") if sys.stdin.isatty() else next(sys.stdin).removesuffix("\n")
-        except (EOFError, StopIteration):
+            line = _read_line("  " if lines else "> ")
+        except EOFError:
             if sys.stdin.isatty():
                 click.echo()
             return "\n".join(lines) if lines else None

@@ -17,6 +17,7 @@ from ingot.cli.gguf import bits_per_weight, named
 from ingot.cli.interrupt import Interruptible
 from ingot.cli.model import as_json, expect_none, template_option
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
+from ingot.cli.text import read_text
 from ingot.errors import InputError
 from ingot.passes.precision import F32, PRECISIONS
 from ingot.support.machine import byte_number
@@ -165,7 +166,7 @@ def generate(folder: ModelFolder, prompt: str, generation: TextKeywords, strict:
 
     FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = read_text("-").replace("\r\n", "\n").replace("\r", "\n") if prompt == "-" else prompt
     llm = folder.open()
     if as_json:
         completion = llm.complete(text, **generation)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
 from ingot.cli.llm import ModelFolder, with_folder
 from ingot.cli.model import as_json
 from ingot.cli.terminal import counting, print_json, print_text
-from ingot.errors import InputError
-
-
-def read_text(path: str) -> str:
-    """Read the text of a file, or of stdin for -. Raises InputError, FileNotFoundError."""
-    content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8, {error.reason} at byte {error.start}") from error
+from ingot.cli.text import read_text
 
 
 @click.command(epilog="Example: echo 'import os' | ingot perplexity tiny-lm -")

@@ -12,8 +12,8 @@ from ingot.cli.fetch import with_path
 from ingot.cli.llm import byte_count
 from ingot.cli.model import as_json, expect_none, read_arrays, template_option
 from ingot.cli.output import Output
-from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text
+from ingot.cli.text import read_text
 from ingot.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ def quantize(
             f"{output}: {written.coded} weights quantized, {written.kept} unchanged;"
             f" {human_bytes(written.before)} became {human_bytes(written.after)}"
         )
+        if written.widened:
+            names = f"{written.widened[0]}{', ...' if len(written.widened) > 1 else ''}"
+            print_text(f"int8 in place of int4, as 32 does not divide the columns: {len(written.widened)} ({names})")
 
 
 def _expect_of_onnx(model: str, plan: Plan, calibrate: str | None, is_report: bool) -> None:

@@ -15,8 +15,8 @@ import click
 from ingot.cli.fetch import with_path
 from ingot.cli.model import as_json, expect_none, template_option
 from ingot.cli.output import Output
-from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
+from ingot.cli.text import read_text
 from ingot.errors import OutputError
 from ingot.passes.precision import F32, STEP_PRECISIONS
 from ingot.support.files import expect_writable

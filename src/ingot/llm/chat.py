@@ -21,7 +21,8 @@ from typing import Any
 
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
 from ingot.llm.keywords import Message
-from ingot.llm.tokenizer import MAX_SETTINGS_BYTES, Tokenizer, token_text
+from ingot.llm.special_tokens import MAX_SETTINGS_BYTES, SETTINGS, special_texts
+from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import MAX_DEPTH, shown
 from ingot.support.locks import OwnedLock
@@ -42,7 +43,6 @@ OPTIONS = frozenset(
     thinking_budget tools_in_user_message xml_tools""".split()
 )
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _PROBE = "ingot probes content parts"
 
@@ -65,16 +65,17 @@ class ChatTemplate:
 
     @classmethod
     def read(cls, folder: Folder | str | os.PathLike[str]) -> ChatTemplate:
-        """Read the templates of chat_template.jinja, else of tokenizer_config.json. No template is run yet.
+        """Read the templates of chat_template.jinja and additional_chat_templates/, else of tokenizer_config.json. No
+        template is run yet.
 
         Raises LoadError if there is no template or it is not a text, LimitError for a template of more than 64 KiB.
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
-        config_path = folder.where("tokenizer_config.json")
-        config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
-        file = folder.text("chat_template.jinja", MAX_TEMPLATE_BYTES)
-        where = config_path if file is None else folder.where("chat_template.jinja")
-        sources = _sources(config.get("chat_template"), where) if file is None else {"default": file}
+        config_path = folder.where(SETTINGS)
+        config = folder.json(SETTINGS, MAX_SETTINGS_BYTES) or {}
+        sources, where = _files(folder), folder.where("chat_template.jinja")
+        if not sources:
+            sources, where = _sources(config.get("chat_template"), config_path), config_path
         if not sources:
             raise LoadError(
                 f"{folder.path}: no chat template; add {folder.location('chat_template.jinja')},"
@@ -86,8 +87,7 @@ class ChatTemplate:
                 raise LimitError(
                     f"{where}: template '{name}': too long, got {size} bytes, expected at most {MAX_TEMPLATE_BYTES}"
                 )
-        tokens = {key: token_text(config, key, config_path) for key in _SPECIAL}
-        return cls(sources, {key: text for key, text in tokens.items() if text is not None}, where)
+        return cls(sources, special_texts(folder), where)
 
     def render(
         self,
@@ -313,8 +313,21 @@ def _folder_of(package: str) -> str:
 
 def has_template(folder: Folder) -> bool:
     """Return whether a folder has a chat template. Raises LoadError for a configuration that is not JSON."""
-    config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
-    return folder.has("chat_template.jinja") or config.get("chat_template") is not None
+    config = folder.json(SETTINGS, MAX_SETTINGS_BYTES) or {}
+    return folder.has("chat_template.jinja") or bool(folder.templates()) or config.get("chat_template") is not None
+
+
+def _files(folder: Folder) -> dict[str, str]:
+    """Return the templates that are files of a folder by name. Raises LoadError, LimitError."""
+    names = [*filter(folder.has, ["chat_template.jinja"]), *folder.templates()]
+    if len(names) > MAX_TEMPLATES:
+        raise LimitError(f"{folder.path}: too many chat templates, got {len(names)}, expected at most {MAX_TEMPLATES}")
+    sources: dict[str, str] = {}
+    for name in names:
+        text = folder.text(name, MAX_TEMPLATE_BYTES)
+        assert text is not None
+        sources[Path(name).stem if "/" in name else "default"] = text
+    return sources
 
 
 def _sources(value: object, where: str) -> dict[str, str]:

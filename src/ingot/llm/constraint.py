@@ -26,6 +26,23 @@ CHECK_SECONDS = 3  # CPU time to compile one grammar
 CHECK_WALL_SECONDS = 30
 CHECK_BYTES = 1 << 30
 
+# Formats that JSON Schema defines; another format is an annotation and restricts nothing.
+_FORMATS = frozenset(
+    """date-time date time duration email idn-email hostname idn-hostname ipv4 ipv6 uri uri-reference iri iri-reference
+    uuid uri-template json-pointer relative-json-pointer regex""".split()
+)
+# Values of keywords, which llguidance lacks, that restrict nothing.
+_VOID: dict[str, tuple[Any, ...]] = {
+    "uniqueItems": (False,), "unevaluatedProperties": (True, {}), "unevaluatedItems": (True, {}),
+    "propertyNames": (True, {}), "dependentRequired": ({},), "dependentSchemas": ({},),
+}  # fmt: skip
+# Keywords whose values are a schema, a list of schemas, or schemas by name.
+_INNER = frozenset(
+    """items additionalItems additionalProperties unevaluatedItems unevaluatedProperties contains propertyNames not if
+    then else allOf anyOf oneOf prefixItems""".split()
+)
+_INNER_BY_NAME = frozenset("properties patternProperties dependentSchemas $defs definitions".split())
+
 
 class Constraint:
     """The allowed next tokens of one text.
@@ -116,7 +133,7 @@ def schema_text(schema: Any, where: str = "schema") -> str:
         if not isinstance(schema, Mapping):
             raise InputError(f"{where}: not a JSON object, got {type(schema).__name__}, expected a schema")
         _check_size(schema, where)
-        text = json.dumps(schema, allow_nan=False)
+        text = json.dumps(_restricting(schema), allow_nan=False)
     except InputError:
         raise
     except (TypeError, ValueError, RecursionError) as error:
@@ -124,6 +141,25 @@ def schema_text(schema: Any, where: str = "schema") -> str:
     if len(text) > MAX_TEXT_BYTES:
         raise LimitError(f"{where}: too long, got {len(text)} bytes, expected at most {MAX_TEXT_BYTES}")
     return text
+
+
+def _restricting(schema: Any) -> Any:
+    """Return a schema, or a list of schemas, without keywords that restrict nothing and that llguidance refuses."""
+    if isinstance(schema, list | tuple):
+        return [_restricting(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[Any, Any] = {}
+    for key, value in schema.items():
+        if any(type(value) is type(void) and value == void for void in _VOID.get(key, ())):
+            continue
+        if key == "format" and isinstance(value, str) and value not in _FORMATS:
+            continue
+        if key in _INNER_BY_NAME and isinstance(value, Mapping):
+            found[key] = {name: _restricting(each) for name, each in value.items()}
+        else:
+            found[key] = _restricting(value) if key in _INNER else value
+    return found
 
 
 def _check_size(value: Any, where: str) -> None:

@@ -518,8 +518,9 @@ class LLM:
     @cached_property
     def _ends(self) -> frozenset[int]:
         """The tokens that end a text."""
-        named = end_ids(self._folder, self.model.vocab_size).eos
-        return named or (self.tokenizer.eos if self._folder.has("tokenizer.json") else frozenset())
+        if not self._folder.has("tokenizer.json"):
+            return end_ids(self._folder, self.model.vocab_size).eos
+        return frozenset(index for index in self.tokenizer.eos if index < self.model.vocab_size)
 
     def _states(self, text: str) -> np.ndarray:
         """Return the final hidden state of each token of a text."""

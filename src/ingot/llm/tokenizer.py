@@ -6,6 +6,7 @@ The file is checked (`tokenizer_file.py`) before the package `tokenizers` reads 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import warnings
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ingot.errors import IngotError, IngotWarning, InputError, LimitError, LoadError, ResourceError, UnsupportedError
+from ingot.llm.special_tokens import special_texts, with_added
 from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, highest_id, unknown_id
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.folder import Folder
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     import tokenizers
 
 MAX_FILE_BYTES = 64 << 20  # of tokenizer.json
-MAX_SETTINGS_BYTES = 16 << 20  # of tokenizer_config.json
 MAX_TEXT_CHARACTERS = 8 << 20  # of a text to encode
 
 # A Unicode noncharacter, for use inside a process only. It is inserted into the text of a control token that a message
@@ -45,7 +46,7 @@ class Tokenizer:
 
     vocab_size: one more than the largest id.
     bos, pad: ids, None if the folder names none.
-    eos: the ids that end a text, from generation_config.json, else config.json, else tokenizer_config.json.
+    eos: the ids that end a text, from generation_config.json, else config.json, and the tokenizer's own.
     prefix, suffix: the ids that the model expects before and after a text: `[bos]`, BERT's [CLS] and [SEP], often none.
     special: the ids of control tokens by their texts; control: the ids that a user's text must not become.
     added: the texts of all tokens that are matched before a text is split into words.
@@ -87,6 +88,8 @@ class Tokenizer:
                 " generate_tokens works with ids"
             )
         document = parse_object(content.encode(), where)
+        if (whole := with_added(document, folder)) is not document:
+            document, content = whole, json.dumps(whole, ensure_ascii=False)
         text = checked_tokenizer(document, content, where)
         rust = _package().Tokenizer
         parsed = _guarded(lambda: rust.from_str(text), LoadError, where)
@@ -224,14 +227,13 @@ class Tokenizer:
 
     def _name_ends(self, folder: Folder) -> None:
         """Set bos, eos and pad. `add_bos_token` of older files is ignored: post_processor decides."""
-        config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
-        where = folder.where("tokenizer_config.json")
-        named = {key: token_text(config, key, where) for key in ("bos_token", "eos_token", "pad_token")}
-        ids = {key: self._rust.token_to_id(text) for key, text in named.items() if text is not None}
+        named = special_texts(folder)
+        ids = {name: self._rust.token_to_id(text) for name, text in named.items()}
         ends = end_ids(folder, self.vocab_size)
         self.bos = ids.get("bos_token", min(ends.bos, default=None))
         self.pad = ids.get("pad_token", min(ends.pad, default=None))
-        self.eos = ends.eos or frozenset(index for index in [ids.get("eos_token")] if index is not None)
+        own = ids.get("eos_token")
+        self.eos = ends.eos if own is None else ends.eos | {own}
 
 
 class Ends(NamedTuple):
@@ -272,16 +274,6 @@ def end_ids(folder: Folder, vocab_size: int) -> Ends:
                 what = f"{where}: left out, got {left_out[0]}, expected 0 to {limit - 1}"
                 warnings.warn(what, IngotWarning, stacklevel=1)  # one location for all callers: printed once
     return Ends(**found)
-
-
-def token_text(config: dict[str, Any], key: str, where: str) -> str | None:
-    """Return the text of a configured token: a string, or an object with content. Raises LoadError otherwise."""
-    value = config.get(key)
-    if isinstance(value, dict):
-        value = value.get("content")
-    if value is None or isinstance(value, str):
-        return value
-    raise LoadError(f"{where}: {key}: not a token, got {shown(value)}, expected a text or an object with content")
 
 
 def _cut(spelled: re.Match[str]) -> str:

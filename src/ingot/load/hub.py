@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingot.errors import EXHAUSTED, FetchError, LoadError, MissingFileError, ResourceError
-from ingot.load.hf.folder import is_whole, weight_files
+from ingot.load.hf.folder import TEMPLATES, is_whole, weight_files
 
 _INGOT = importlib.resources.files("ingot")
 SHIPPED = {"digits": str(_INGOT / "data" / "digits.onnx"), "tiny-lm": str(_INGOT / "models" / "tiny-lm")}
 _NAME = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>\w[\w.-]*(?:/\w[\w.-]*)*))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_FILE = re.compile(r"\w[\w.-]*")  # of a model's own folder
+_FILE = re.compile(rf"\w[\w.-]*|{TEMPLATES}/\w[\w.-]*\.jinja")  # of a model's own folder
 _SETTINGS = (".json", ".jinja")
 _SHORT_COMMIT = 8
 # Suffixes of files: a name with one of them is a path, even if nothing is there.

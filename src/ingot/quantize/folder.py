@@ -29,12 +29,16 @@ _BLOCK_BYTES = 4 << 20  # bytes, as f32, of the rows that are quantized at once
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A summary. coded, kept: the number of weights quantized and unchanged; before, after: bytes of all weights."""
+    """A summary. coded, kept: the number of weights quantized and unchanged; before, after: bytes of all weights.
+
+    widened: the names of weights in int8 in place of int4, because 32 does not divide their columns.
+    """
 
     coded: int
     kept: int
     before: int
     after: int
+    widened: tuple[str, ...] = ()
 
 
 def quantize_folder(
@@ -75,7 +79,8 @@ def quantize_folder(
                 work.add(tensor.nbytes)
             writer.finish()
         copy_others(folder, temporary, _described(folder))
-    return Written(len(codings), len(folder.tensors) - len(codings), before, writer.nbytes)
+    widened = tuple(name for name in codings if plan.is_widened(matrices[name]))
+    return Written(len(codings), len(folder.tensors) - len(codings), before, writer.nbytes, widened)
 
 
 def plain_matrices(folder: Folder) -> Mapping[str, Matrix]:

@@ -37,7 +37,8 @@ class Matrix:
 class Plan:
     """The formats of matrices; the fields are options of `ingot quantize`.
 
-    format: of linear layers, int8 or int4. group: columns per scale; None for 32 with int4, and the full row with int8.
+    format: of linear layers, int8 or int4. group: columns per scale; None for 32 with int4 (a matrix whose columns 32
+    does not divide becomes int8), and the full row with int8.
     zero_points: int4 has a zero point per group. vocabulary: the format of the embedding and the logits, or keep. int8,
     keep: patterns of names of matrices that are stored as int8, or unchanged.
     """
@@ -65,7 +66,7 @@ class Plan:
         format = self._format(matrix)
         if format == KEEP:
             return None
-        bits = 4 if format == "int4" else 8
+        bits = 4 if format == "int4" and not self.is_widened(matrix) else 8
         group = self.group or 32 if bits == 4 else self.group or 0
         if group and matrix.k % group:
             fitting = ", ".join(str(each) for each in GROUPS if matrix.k % each == 0) or "another format"
@@ -74,6 +75,10 @@ class Plan:
                 f" expected {fitting}, or --keep for this matrix"
             )
         return Coding(bits, group, self.zero_points and bits == 4)
+
+    def is_widened(self, matrix: Matrix) -> bool:
+        """Return whether a matrix becomes int8 in place of int4, because no group was given and 32 divides no row."""
+        return self._format(matrix) == "int4" and self.group is None and matrix.k % GROUPS[0] != 0
 
     def _format(self, matrix: Matrix) -> str:
         for format, patterns in ((KEEP, self.keep), ("int8", self.int8)):

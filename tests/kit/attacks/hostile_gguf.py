@@ -431,7 +431,7 @@ MODELS: list[Attack] = [
     ),
     ("another architecture", changed("general.architecture", value(STRING, "clip")), UnsupportedError, "got 'clip'"),
     ("experts", numbered("expert_count", 8), UnsupportedError, "experts"),
-    ("a part of a model", changed("split.count", value(U16, 3)), UnsupportedError, "one of 3 files"),
+    ("a part of a model", changed("split.count", value(U16, 3)), LoadError, "one of 3 files"),
     ("scaling of no kind", changed("llama.rope.scaling.type", value(STRING, "odd")), UnsupportedError, "got 'odd'"),
     ("half a head turned", numbered("rope.dimension_count", 2), UnsupportedError, "expected whole heads"),
     ("other values than keys", numbered("attention.value_length", 8), UnsupportedError, "differs from the key length"),
@@ -493,7 +493,12 @@ TOKENIZERS: list[Attack] = [
     ),
     ("G6 one token", tokens("tokens", value(STRING, "a")), LoadError, "got string, expected an array"),
     ("no tokens", vocabulary(tokens=array(STRING, [])), LoadError, "missing or empty"),
-    ("a token twice", vocabulary(tokens=array(STRING, [*TOKENS[:-1], "a"])), LoadError, "token 'a' has the ids"),
+    (
+        "a token twice, and the name of the first",
+        vocabulary(tokens=array(STRING, [*TOKENS[:-2], "a", f"[EQUAL_{TOKENS.index('a')}]"])),
+        LoadError,
+        "is the name of an id with an equal text",
+    ),
     ("a token that is no text", vocabulary(tokens=array(STRING, [*TOKENS[:-1], b"\xff"])), LoadError, "not UTF-8"),
     (
         "a token that is too long",

@@ -19,7 +19,7 @@ from ingot.llm.engine import PREFILL_ROWS, mode_of, modes_of
 from ingot.llm.model import LLM
 from ingot.llm.options import Options
 from ingot.llm.sampling import sampling_defaults
-from ingot.llm.tokenizer import Tokenizer, end_ids
+from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf import Folder, LanguageModel
 from ingot.load.language import read_model
 from ingot.lower import Target
@@ -116,7 +116,7 @@ class _Program:
     def __init__(self, source: Folder, model: LanguageModel, platform: Platform):
         tokenizer = Tokenizer.read(source)
         self._chat, known = chat_of(source, tokenizer)
-        self._ends = end_ids(source, model.vocab_size).eos or tokenizer.eos
+        self._ends = frozenset(index for index in tokenizer.eos if index < model.vocab_size)
         self._sampling = sampling_defaults(source)
         self._tokenizer = c_tokenizer(tokenizer, known, source.where("tokenizer.json"), platform)
 

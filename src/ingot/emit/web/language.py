@@ -17,7 +17,7 @@ from ingot.emit.web.tokenizer import byte_level
 from ingot.errors import InputError, UnsupportedError, bounded
 from ingot.llm.engine import choose_on_device, mode_of, modes_of
 from ingot.llm.options import Options
-from ingot.llm.tokenizer import Tokenizer, end_ids
+from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf import Folder
 from ingot.load.language import read_model
 from ingot.run.store import WeightStore
@@ -69,7 +69,7 @@ def page_files(source: Folder, page: str | None) -> tuple[dict[str, Any], dict[s
     if page == "chat" and chat is None:
         raise InputError(f"option page: the model has no chat template, got {page!r}, expected 'text'")
     texts = [text for text in asdict(chat).values() if isinstance(text, str)] if chat else []
-    facts: dict[str, Any] = {"ends": sorted(end_ids(source, tokenizer.vocab_size).eos or tokenizer.eos)}
+    facts: dict[str, Any] = {"ends": sorted(tokenizer.eos)}
     if chat:
         facts["chat"] = asdict(chat) | {"trims": sorted(chat.trims)}
     return facts, byte_level(document, tokenizer.prefix, members, where, "".join(texts), known)

@@ -5,6 +5,7 @@ Names of keys: github.com/ggml-org/ggml, docs/gguf.md; details that it leaves op
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,9 @@ MAX_FACTORS = 1 << 12  # of rotary angles in a file
 
 _FREQUENCIES, _LONG, _SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_TENSORS = (_FREQUENCIES, _LONG, _SHORT)  # tensors that become part of the config
+_LAYER_NORMS = ("gpt2", "gptneox", "stablelm", "starcoder2")  # architectures whose norms subtract the mean
+_EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")  # by their names in templates
+EXPERTS = ("llama", "qwen3moe")  # architectures with mixtures of experts
 # Number of layers of the largest Gemma 2 and 3, whose query scale is the model width divided by the heads.
 _LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
 
@@ -62,6 +66,41 @@ class _Keys:
             raise LoadError(f"{self.where(name)}: {'missing' if value is None else f'got {value}'}, expected above 0")
         return value
 
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a truth value."""
+        value = self.metadata.flag(f"{self.architecture}.{name}")
+        return default if value is None else value
+
+    def experts(self) -> int:
+        """Return the number of experts of a mixture; 0 for a model without."""
+        return self.metadata.integer(f"{self.architecture}.expert_count") or 0
+
+    def layer_types(self, default: int) -> list[str]:
+        """Return the kind of each layer: the file says for each whether it has a window, or the interval of those
+        without. default: the interval of a file that says nothing.
+        """
+        name = f"{self.architecture}.attention.sliding_window_pattern"
+        layers, entry = self.size("block_count", most=MAX_LAYERS), self.metadata.entries.get(name)
+        if entry is not None and entry.is_array:
+            if entry.type != "bool" or len(entry.value) != layers:
+                raise LoadError(f"{self.where('attention.sliding_window_pattern')}: expected {layers} truth values")
+            local = entry.value.tolist()
+        else:
+            interval = self.size("attention.sliding_window_pattern", default)
+            local = [(layer + 1) % interval != 0 for layer in range(layers)]
+        return ["sliding_attention" if is_local else "full_attention" for is_local in local]
+
+    def window(self) -> int | None:
+        """Return the positions that a token attends to; None for all, which a file may write as 0."""
+        name = "attention.sliding_window"
+        is_none = not self.has(name) or self.metadata.integer(f"{self.architecture}.{name}") == 0
+        return None if is_none else self.size(name)
+
+    def factor(self, name: str) -> float | None:
+        """Return a number above 0; None if it is missing, or 0, which means so in llama.cpp."""
+        value = self.metadata.number(f"{self.architecture}.{name}")
+        return None if value is None or value == 0 else self.number(name)
+
     def text(self, name: str) -> str | None:
         return self.metadata.text(f"{self.architecture}.{name}")
 
@@ -79,13 +118,8 @@ def config_of(file: GgufFile) -> dict[str, Any]:
             f"{file.metadata.where('general.architecture')}: not supported, got {architecture!r},"
             f" expected one of {', '.join(ARCHITECTURES)}"
         )
-    splits = file.metadata.integer("split.count")
-    if splits is not None and splits > 1:
-        raise UnsupportedError(
-            f"{file.path}: one of {splits} files, expected a whole model; llama-gguf-split merges them"
-        )
     keys = _Keys(file, architecture)
-    if keys.has("expert_count") and keys.metadata.integer(f"{architecture}.expert_count"):
+    if keys.experts() and architecture not in EXPERTS:
         raise UnsupportedError(f"{keys.where('expert_count')}: experts are not supported, expected none")
     return _shared(file, keys) | ARCHITECTURES[architecture](file, keys)
 
@@ -99,6 +133,7 @@ def _shared(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     head_dim = keys.size("attention.key_length", width // heads or None)
     if keys.size("attention.value_length", head_dim) != head_dim:
         raise UnsupportedError(f"{keys.where('attention.value_length')}: differs from the key length, {head_dim}")
+    has_means = keys.architecture in _LAYER_NORMS
     return {
         "vocab_size": _vocabulary(file),
         "hidden_size": width,
@@ -108,7 +143,7 @@ def _shared(file: GgufFile, keys: _Keys) -> dict[str, Any]:
         "head_dim": head_dim,
         "intermediate_size": keys.size("feed_forward_length"),
         "max_position_embeddings": keys.size("context_length"),
-        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        **dict.fromkeys(_EPSILONS, keys.number(f"attention.layer_norm{'' if has_means else '_rms'}_epsilon")),
         "rope_theta": keys.number("rope.freq_base", 10000.0),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "attention_bias": "blk.0.attn_q.bias" in file.tensors,
@@ -126,9 +161,14 @@ def _vocabulary(file: GgufFile) -> int:
 def _llama(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     _expect_whole_heads(file, keys)
     config_values = {"mlp_bias": "blk.0.ffn_up.bias" in file.tensors, "rope_scaling": _scaling(file, keys)}
-    if not keys.has("attention.sliding_window"):
+    window = keys.window()
+    if keys.experts():
+        chosen = keys.size("expert_used_count")
+        mixture = {"num_local_experts": keys.experts(), "num_experts_per_tok": chosen, "sliding_window": window}
+        return config_values | mixture | {"model_type": "mixtral"}
+    if window is None:
         return config_values | {"model_type": "llama"}
-    return config_values | {"model_type": "mistral", "sliding_window": keys.size("attention.sliding_window")}
+    return config_values | {"model_type": "mistral", "sliding_window": window}
 
 
 def _qwen(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
@@ -140,13 +180,12 @@ def _qwen(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
 
 
 def _phi3(file: GgufFile, keys: _Keys) -> dict[str, Any]:
-    head_dim = keys.size("attention.key_length", keys.size("embedding_length") // keys.size("attention.head_count"))
     config: dict[str, Any] = {
         "model_type": "phi3",
-        "partial_rotary_factor": keys.size("rope.dimension_count", head_dim) / head_dim,
+        "partial_rotary_factor": _rotated(keys) / _head_dim(keys),
     }
-    if keys.has("attention.sliding_window"):
-        config["sliding_window"] = keys.size("attention.sliding_window")
+    if keys.window() is not None:
+        config["sliding_window"] = keys.window()
     if _LONG not in file.tensors:
         return config
     original = keys.size("rope.scaling.original_context_length")
@@ -155,6 +194,95 @@ def _phi3(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     if keys.has("rope.scaling.attn_factor"):
         scaling["attention_factor"] = keys.number("rope.scaling.attn_factor")
     return config | {"original_max_position_embeddings": original, "rope_scaling": scaling}
+
+
+def _qwen3_moe(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    """Return the config; a file does not say that the weights of the selected experts are normalized."""
+    return _qwen("qwen3_moe")(file, keys) | {
+        "num_experts": keys.experts(),
+        "num_experts_per_tok": keys.size("expert_used_count"),
+        "moe_intermediate_size": keys.size("expert_feed_forward_length"),
+        "norm_topk_prob": keys.flag("expert_weights_norm", True),
+    }
+
+
+def _smollm3(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    return _llama(file, keys) | {"model_type": "smollm3"}
+
+
+def _granite(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    factors = {
+        "embedding_multiplier": "embedding_scale",
+        "attention_multiplier": "attention.scale",
+        "residual_multiplier": "residual_scale",
+        "logits_scaling": "logit_scale",
+    }
+    numbers = {ours: keys.number(name) for ours, name in factors.items() if keys.factor(name) is not None}
+    return _llama(file, keys) | {"model_type": "granite"} | numbers
+
+
+def _olmo2(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    _expect_whole_heads(file, keys)
+    window, scaling = keys.window(), _scaling(file, keys)
+    if window is None:
+        return {"model_type": "olmo2", "rope_scaling": scaling}
+    theta = keys.number("rope.freq_base", 10000.0)
+    full, local = {"rope_theta": theta, **(scaling or {})}, {"rope_theta": theta}
+    return {
+        "model_type": "olmo3",
+        "sliding_window": window,
+        "layer_types": keys.layer_types(4),
+        "rope_parameters": {"full_attention": full, "sliding_attention": local},
+    }
+
+
+def _exaone4(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    _expect_whole_heads(file, keys)
+    window, layers = keys.window(), keys.size("block_count", most=MAX_LAYERS)
+    kinds = ["full_attention"] * layers if window is None else keys.layer_types(4)
+    return {
+        "model_type": "exaone4", "rope_scaling": _scaling(file, keys), "sliding_window": window, "layer_types": kinds,
+    }  # fmt: skip
+
+
+def _starcoder2(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    _expect_whole_heads(file, keys)
+    return {
+        "model_type": "starcoder2",
+        "use_bias": "blk.0.attn_q.bias" in file.tensors,
+        "sliding_window": keys.window(),
+        "rope_scaling": _scaling(file, keys),
+    }
+
+
+def _stablelm(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    return {
+        "model_type": "stablelm",
+        "use_qkv_bias": "blk.0.attn_q.bias" in file.tensors,
+        "use_parallel_residual": keys.flag("use_parallel_residual", "blk.0.ffn_norm.weight" not in file.tensors),
+        "qk_layernorm": "blk.0.attn_q_norm.weight" in file.tensors,
+        "partial_rotary_factor": _rotated(keys) / _head_dim(keys),
+        "rope_scaling": _scaling(file, keys),
+    }
+
+
+def _gpt_neox(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    return {
+        "model_type": "gpt_neox",
+        "attention_bias": "blk.0.attn_qkv.bias" in file.tensors,
+        "use_parallel_residual": keys.flag("use_parallel_residual", True),
+        "rotary_pct": _rotated(keys) / _head_dim(keys),
+        "rotary_emb_base": keys.number("rope.freq_base", 10000.0),
+        "rope_scaling": _scaling(file, keys),
+    }
+
+
+def _gpt2(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    sizes = {
+        "n_embd": "embedding_length", "n_layer": "block_count", "n_head": "attention.head_count",
+        "n_positions": "context_length", "n_inner": "feed_forward_length",
+    }  # fmt: skip
+    return {"model_type": "gpt2", **{ours: keys.size(name) for ours, name in sizes.items()}}
 
 
 def _first_gemma(file: GgufFile, keys: _Keys) -> dict[str, Any]:
@@ -182,9 +310,7 @@ def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
         if model_type == "gemma3_text":
             config_values["rope_local_base_freq"] = keys.number("rope.freq_base_swa", 10000.0)
             config_values["rope_theta"] = keys.number("rope.freq_base", 1e6)
-            pattern = keys.size("attention.sliding_window_pattern", 6)
-            kinds = ["sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers)]
-            config_values["layer_types"] = kinds
+            config_values["layer_types"] = keys.layer_types(6)
         return config_values
 
     return config
@@ -198,38 +324,68 @@ ARCHITECTURES: dict[str, Callable[[GgufFile, _Keys], dict[str, Any]]] = {
     "gemma2": _gemma("gemma2"),
     "gemma3": _gemma("gemma3_text"),
     "phi3": _phi3,
+    "qwen3moe": _qwen3_moe,
+    "granite": _granite,
+    "smollm3": _smollm3,
+    "olmo2": _olmo2,
+    "exaone4": _exaone4,
+    "starcoder2": _starcoder2,
+    "stablelm": _stablelm,
+    "gptneox": _gpt_neox,
+    "gpt2": _gpt2,
 }
 
 
 def _expect_whole_heads(file: GgufFile, keys: _Keys) -> None:
     """Raise UnsupportedError if only a part of each head is rotated."""
-    head_dim = keys.size("attention.key_length", keys.size("embedding_length") // keys.size("attention.head_count"))
-    rotated = keys.size("rope.dimension_count", head_dim)
+    head_dim, rotated = _head_dim(keys), _rotated(keys)
     if rotated != head_dim:
         raise UnsupportedError(f"{keys.where('rope.dimension_count')}: got {rotated}, expected whole heads, {head_dim}")
 
 
 def _scaling(file: GgufFile, keys: _Keys) -> dict[str, Any] | None:
-    """Return the scaling of rotary angles: by frequencies in the file, or by the kind that its keys name."""
-    kind = keys.text("rope.scaling.type") or "none"
-    if _FREQUENCIES in file.tensors:
-        if kind != "none":
-            raise UnsupportedError(f"{keys.where('rope.scaling.type')}: got {kind!r} together with {_FREQUENCIES!r}")
-        factors = _factors(file, _FREQUENCIES)
-        return {"rope_type": "longrope", "long_factor": factors, "short_factor": factors, "attention_factor": 1.0}
+    """Return the scaling of rotary angles: by frequencies in the file, or by the kind that its keys name.
+
+    As in llama.cpp, a factor without a kind is a linear scaling, and `rope.scale_linear` is an older name of it.
+    """
+    kind = keys.text("rope.scaling.type") or ("none" if _FREQUENCIES in file.tensors else "linear")
+    factor = keys.factor("rope.scaling.factor") or keys.factor("rope.scale_linear") or 1.0
+    attention = keys.factor("rope.scaling.attn_factor") or 1.0
     match kind:
-        case "none":
-            return None
-        case "linear":
-            return {"rope_type": "linear", "factor": keys.number("rope.scaling.factor")}
+        case "none" | "linear":
+            divisors = [1.0 if kind == "none" else factor] * (_rotated(keys) // 2)
         case "yarn":
-            config_values: dict[str, Any] = {"rope_type": "yarn", "factor": keys.number("rope.scaling.factor")}
-            config_values["original_max_position_embeddings"] = keys.size("rope.scaling.original_context_length")
+            config_values: dict[str, Any] = {"rope_type": "yarn", "factor": factor}
+            if keys.has("rope.scaling.original_context_length"):
+                config_values["original_max_position_embeddings"] = keys.size("rope.scaling.original_context_length")
             for name in ("beta_fast", "beta_slow"):
                 if keys.has(f"rope.scaling.yarn_{name}"):
                     config_values[name] = keys.number(f"rope.scaling.yarn_{name}")
+            if attention != 1.0:
+                config_values["attention_factor"] = attention * (0.1 * math.log(max(factor, 1.0)) + 1.0)
             return config_values
-    raise UnsupportedError(f"{keys.where('rope.scaling.type')}: got {kind!r}, expected one of none, linear, yarn")
+        case _:
+            raise UnsupportedError(
+                f"{keys.where('rope.scaling.type')}: got {kind!r}, expected one of none, linear, yarn"
+            )
+    if _FREQUENCIES in file.tensors:
+        if kind != "none":
+            raise UnsupportedError(f"{keys.where('rope.scaling.type')}: got {kind!r} together with {_FREQUENCIES!r}")
+        divisors = _factors(file, _FREQUENCIES)
+    elif attention == 1.0:
+        return None if divisors[:1] in ([], [1.0]) else {"rope_type": "linear", "factor": factor}
+    return {
+        "rope_type": "longrope", "long_factor": divisors, "short_factor": divisors, "attention_factor": attention
+    }  # fmt: skip
+
+
+def _rotated(keys: _Keys) -> int:
+    """Return how many elements of a head are rotated."""
+    return keys.size("rope.dimension_count", _head_dim(keys))
+
+
+def _head_dim(keys: _Keys) -> int:
+    return keys.size("attention.key_length", keys.size("embedding_length") // keys.size("attention.head_count"))
 
 
 def _factors(file: GgufFile, name: str) -> list[float]:
@@ -241,7 +397,7 @@ def _factors(file: GgufFile, name: str) -> list[float]:
         raise LoadError(f"{file.path}: no tensor {name!r} of f32 and one dim")
     if tensor.shape[0] > MAX_FACTORS:
         raise LimitError(f"{file.path}: tensor {name!r}: got {tensor.shape[0]} factors, expected at most {MAX_FACTORS}")
-    factors = np.frombuffer(file.content, "<f4", tensor.shape[0], tensor.offset) if tensor.nbytes else np.empty(0)
+    factors = np.frombuffer(tensor.content, "<f4", tensor.shape[0], tensor.offset) if tensor.nbytes else np.empty(0)
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         raise LoadError(f"{file.path}: tensor {name!r}: not factors, expected finite numbers above 0")
     return factors.tolist()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,7 +31,11 @@ MAX_NAME_BYTES = 63  # of a tensor's name
 MAX_DIMS = 4  # of a tensor
 MAX_ALIGNMENT = 1 << 16  # bytes between the beginnings of tensors
 
+MAX_FILES = 10_000  # of a model
+
 MAGIC = b"GGUF"
+_SPLIT, _SPLITS = "split.no", "split.count"
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _VERSIONS = (2, 3)
 _ARRAY = 9
 _MIN_KEY_BYTES = 8 + 1 + 4 + 1  # length, a letter, type, the smallest value
@@ -57,24 +62,24 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgufTensor:
-    """A tensor of a file: shape is [rows, columns], type one of TYPES, offset its first byte in the file."""
+    """A tensor of a file: shape is [rows, columns], type one of TYPES, offset its first byte in the file's content."""
 
     name: str
     type: str
     shape: tuple[int, ...]
     offset: int
     nbytes: int
+    content: MappedFile = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgufFile:
-    """A file whose header is valid."""
+    """A file whose header is valid, or the first of several files of one model, with the tensors of all."""
 
     path: str
     version: int
     metadata: Metadata
     tensors: dict[str, GgufTensor]
-    content: MappedFile = field(repr=False)
 
     @property
     def bits_per_weight(self) -> float:
@@ -92,11 +97,43 @@ def is_gguf(path: str | os.PathLike[str]) -> bool:
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GgufFile:
-    """Read the metadata of a file and the headers of its tensors.
+    """Read the metadata of a file and the headers of its tensors; of a model in several files, the first of them, and
+    the headers of all.
 
-    Raises FileNotFoundError, LoadError for a file that is not GGUF or contradicts itself, LimitError for sizes beyond
-    the limits, UnsupportedError for rows with partial blocks of a type that is not read.
+    Raises FileNotFoundError for a missing file, LoadError for one that is not GGUF or contradicts itself or the others,
+    LimitError for sizes beyond the limits, UnsupportedError for rows with partial blocks of a type that is not read.
     """
+    first = _read(path)
+    count = first.metadata.integer(_SPLITS) or 1
+    return first if count == 1 else _joined(first, count)
+
+
+def _joined(first: GgufFile, count: int) -> GgufFile:
+    """Return the first of several files with the tensors of all. Raises LoadError for a file that is another's part."""
+    found = _PART.fullmatch(os.path.basename(first.path))
+    if found is None or int(found[3]) != count or not 1 <= count <= MAX_FILES:
+        raise LoadError(f"{first.path}: one of {count} files, expected a name such as model-00001-of-{count:05}.gguf")
+    begin = os.path.join(os.path.dirname(first.path), found[1])
+    if int(found[2]) != 1:
+        raise LoadError(f"{first.path}: not the first of {count} files, expected {begin}-00001-of-{found[3]}.gguf")
+    tensors: dict[str, GgufTensor] = {}
+    for index in range(count):
+        part = first if index == 0 else _read(f"{begin}-{index + 1:05}-of-{found[3]}.gguf")
+        part_of = part.metadata.integer(_SPLIT), part.metadata.integer(_SPLITS)
+        if part_of != (index, count):
+            raise LoadError(f"{part.path}: part {part_of[0]} of {part_of[1]}, expected part {index} of {count}")
+        twice = next((name for name in part.tensors if name in tensors), None)
+        if twice is not None:
+            raise LoadError(f"{part.path}: tensor {shown(twice)} is in an earlier file, too")
+        tensors |= part.tensors
+    expected = first.metadata.integer("split.tensors.count")
+    if expected is not None and expected != len(tensors):
+        raise LoadError(f"{first.path}: {count} files have {len(tensors)} tensors, expected {expected}")
+    return GgufFile(first.path, first.version, first.metadata, tensors)
+
+
+def _read(path: str | os.PathLike[str]) -> GgufFile:
+    """Read one file, as `read_gguf`."""
     where = os.fspath(path)
     folder, name = os.path.split(os.path.realpath(path, strict=True))
     descriptor = open_regular(folder, [name], where)
@@ -119,21 +156,21 @@ def read_gguf(path: str | os.PathLike[str]) -> GgufFile:
             raise LoadError(f"{where}: key {shown(key)} appears twice")
         entries[key] = entry
     metadata = Metadata(where, entries)
-    return GgufFile(where, version, metadata, _tensors(cursor, counts[0], _alignment(metadata)), content)
+    return GgufFile(where, version, metadata, _tensors(cursor, counts[0], _alignment(metadata)))
 
 
 class _Cursor:
     """A reader of a mapped file, from begin to end, with checked bounds."""
 
     def __init__(self, content: MappedFile, path: str):
-        self._content = content
+        self.content = content
         self.path = path
         self.position = 0
 
     @property
     def left(self) -> int:
         """The number of remaining bytes."""
-        return len(self._content) - self.position
+        return len(self.content) - self.position
 
     def take(self, nbytes: int, what: str) -> bytes:
         """Return the next bytes. Raises LoadError if there are fewer."""
@@ -142,7 +179,7 @@ class _Cursor:
                 f"{self.path}: {what} goes beyond the end, got {nbytes} bytes, expected at most {self.left}{_CUT}"
             )
         start, self.position = self.position, self.position + nbytes
-        return self._content[start : self.position]
+        return self.content[start : self.position]
 
     def number(self, code: str, what: str) -> int:
         """Return the next integer, of a format code of `struct`."""
@@ -263,7 +300,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, GgufTenso
                 f"{where}: goes beyond the end, got {tensor.nbytes} bytes from byte {expected} on,"
                 f" expected at most {max(0, cursor.position + cursor.left - expected)}{_CUT}"
             )
-        tensors[tensor.name] = GgufTensor(tensor.name, tensor.type, tensor.shape, expected, tensor.nbytes)
+        tensors[tensor.name] = replace(tensor, offset=expected)
         expected = -(-end // alignment) * alignment
     return tensors
 
@@ -291,4 +328,4 @@ def _headers(cursor: _Cursor, count: int) -> Iterator[GgufTensor]:
             raise UnsupportedError(f"{where}: type is not supported, got {type}, expected one of {', '.join(DECODED)}")
         if columns % elements:
             raise LoadError(f"{where}: rows are not whole blocks of {type}, got {columns}, expected {elements} each")
-        yield GgufTensor(name, type, shape, offset, math.prod(shape) // elements * nbytes)
+        yield GgufTensor(name, type, shape, offset, math.prod(shape) // elements * nbytes, cursor.content)

@@ -48,6 +48,15 @@ class GgufModel(Folder):
         """Return the key of the equivalent of a folder's file."""
         return {"tokenizer.json": "tokenizer.ggml.tokens", "chat_template.jinja": "tokenizer.chat_template"}[name]
 
+    @property
+    def has_rows_of_outputs(self) -> bool:
+        """Whether all matrices are stored as [outputs, inputs]."""
+        return True
+
+    def templates(self) -> list[str]:
+        """Return no names: metadata contain all templates."""
+        return []
+
     def has(self, name: str) -> bool:
         """Return whether the metadata contain the equivalent of a folder's file."""
         return name == "tokenizer.json" and "tokenizer.ggml.tokens" in self.file.metadata

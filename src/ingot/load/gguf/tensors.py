@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,45 +20,89 @@ from ingot.ops.blocks import BLOCKS, decode_blocks
 from ingot.support.files import release
 
 _PIECE_BYTES = 1 << 20  # of blocks that are decoded at a time to inspect their elements
-_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z_]+)\.(weight|bias)")
-
-_OUTSIDE_LAYERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_IN_LAYERS = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_qkv": "self_attn.qkv_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_NORMS_OF_GEMMA = {
+_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z_]+)(?:\.(0|[1-9]\d{0,4}))?\.(weight|bias)")
+_NORMS_AFTER = {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names in templates of a file's tensors: the beginning of a layer's, and of other tensors and in layers, by
+    the names in files.
+
+    halves: the file has the rows of queries and keys in pairs that are rotated. qkv: the file has all queries, then all
+    keys; the template has them head by head. {expert} in a name: the file has all experts in one tensor.
+    """
+
+    layer: str
+    outside: dict[str, str]
+    inside: dict[str, str]
+    halves: bool = False
+    qkv: bool = False
+
+
+def _like_llama(more: Mapping[str, str] | None = None, *, halves: bool = False) -> _Names:
+    outside = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    inside = {
+        "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
+        "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    }  # fmt: skip
+    return _Names("model.layers.", outside, inside | dict(more or {}), halves)
+
+
+def _experts(router: str, path: str, gate: str, up: str, down: str) -> dict[str, str]:
+    parts = {"gate": gate, "up": up, "down": down}
+    return {"ffn_gate_inp": router} | {f"ffn_{part}_exps": f"{path}.{{expert}}.{name}" for part, name in parts.items()}
+
+
 _NAMES = {
-    "gemma2": _IN_LAYERS | _NORMS_OF_GEMMA,
-    "gemma3": _IN_LAYERS | _NORMS_OF_GEMMA,
-    "phi3": _IN_LAYERS | {"ffn_up": "mlp.gate_up_proj"},
-}
+    "llama": _like_llama(
+        _experts("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2"), halves=True
+    ),
+    "granite": _like_llama(halves=True),
+    "smollm3": _like_llama(halves=True),
+    "qwen3moe": _like_llama(_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")),
+    **dict.fromkeys(("gemma2", "gemma3", "olmo2", "exaone4"), _like_llama(_NORMS_AFTER)),
+    "phi3": _like_llama({"ffn_up": "mlp.gate_up_proj"}),
+    "starcoder2": _like_llama({"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}),
+    "gpt2": _Names(
+        "transformer.h.",
+        {
+            "token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f",
+            "output": "lm_head",
+        },
+        {
+            "attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2",
+            "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
+        },
+    ),
+    "gptneox": _Names(
+        "gpt_neox.layers.",
+        {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
+        {
+            "attn_norm": "input_layernorm", "attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
+            "ffn_norm": "post_attention_layernorm", "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h",
+        },
+        qkv=True,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockTensor(StoredTensor):
     """A tensor of f32, bf16, f16 or of blocks, which are decoded to f32.
 
-    type: the name of its GGUF type. pairs: 0; or the number of heads of a matrix of queries or keys in which the two
-    rows of a rotated pair are adjacent, instead of at a distance of half a head.
+    type: the name of its GGUF type. order: None, or (outer, i, j) for rows that are stored as [outer, i, j, rest], and
+    are [outer, j, i, rest] in the template.
     """
 
     type: str
-    pairs: int
+    order: tuple[int, int, int] | None
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +116,7 @@ class BlockTensor(StoredTensor):
         return self.type in BLOCKS
 
     def add_to(self, graph: Graph, name: str) -> str:
-        """Add the elements to a graph, with pairs reordered: a weight, or the decoded value of blocks."""
+        """Add the elements to a graph, with rows reordered: a weight, or the decoded value of blocks."""
         if self.type not in BLOCKS:
             return self._in_order(graph, graph.add_weight(name, self.array()))
         blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
@@ -99,12 +143,13 @@ class BlockTensor(StoredTensor):
         return np.frombuffer(self.content, np.uint8, self.nbytes, self.offset).reshape(shape)
 
     def _in_order(self, graph: Graph, stored: str) -> str:
-        if not self.pairs:
+        if self.order is None:
             return stored
         rows, *rest = graph.type(stored).dims
-        pairs_shape = (self.pairs, rows // (2 * self.pairs), 2, *rest)
-        axes = (0, 2, 1, *range(3, len(pairs_shape)))
-        found = graph.add("reshape", [stored], f"{stored}.pairs", shape=pairs_shape).output
+        left = rows // math.prod(self.order)
+        shape = (*self.order, *([left] if left > 1 else []), *rest)
+        axes = (0, 2, 1, *range(3, len(shape)))
+        found = graph.add("reshape", [stored], f"{stored}.pairs", shape=shape).output
         found = graph.add("permute", [found], f"{stored}.halves", axes=axes).output
         return graph.add("reshape", [found], f"{stored}.ordered", shape=(rows, *rest)).output
 
@@ -114,8 +159,7 @@ def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTens
 
     Raises UnsupportedError for types that no op decodes, LoadError for duplicate names and invalid heads.
     """
-    architecture = file.metadata.text("general.architecture")
-    interleaved = {"attn_q": heads, "attn_k": kv_heads} if architecture == "llama" else {}
+    names = _NAMES.get(file.metadata.text("general.architecture") or "", _like_llama())
     tensors: dict[str, BlockTensor] = {}
     unsupported: list[str] = []
     for tensor in file.tensors.values():
@@ -124,27 +168,37 @@ def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTens
         if tensor.type not in DECODED:
             unsupported.append(f"tensor {shown(tensor.name)} is {tensor.type}")
             continue
-        name, part = _named(tensor.name, _NAMES.get(architecture or "", _IN_LAYERS))
+        name, part = _named(tensor.name, names)
         if name in tensors:
             raise LoadError(f"{file.path}: tensors {shown(tensors[name].name)} and {shown(tensor.name)} mean the same")
-        pairs = interleaved.get(part, 0)
-        if pairs and (not tensor.shape or tensor.shape[0] % (2 * pairs)):
-            raise LoadError(f"{file.path}: tensor {shown(tensor.name)}: got {list(tensor.shape)} for {pairs} heads")
-        tensors[name] = _stored(tensor, file, pairs)
+        found = {"attn_q": heads, "attn_k": kv_heads}.get(part, 0) if names.halves else 0
+        order: tuple[int, int, int] | None = None
+        if found and tensor.shape:
+            order = (found, max(1, tensor.shape[0] // (2 * found)), 2)
+        elif names.qkv and part == "attn_qkv":
+            order = (1, 3, heads)
+        if order and (not tensor.shape or not tensor.shape[0] or tensor.shape[0] % math.prod(order)):
+            raise LoadError(f"{file.path}: tensor {shown(tensor.name)}: got {list(tensor.shape)} for {heads} heads")
+        tensors[name] = _stored(tensor, file, order)
     if unsupported:
         raise UnsupportedError(f"{file.path}: {listed(unsupported)}; types are {', '.join(DECODED)}")
     return tensors
 
 
-def _stored(tensor: GgufTensor, file: GgufFile, pairs: int) -> BlockTensor:
-    dtype = DTYPES.get(tensor.type, f32)
-    return BlockTensor(tensor.name, dtype, tensor.shape, file.path, tensor.offset, file.content, tensor.type, pairs)
+def _stored(tensor: GgufTensor, file: GgufFile, order: tuple[int, int, int] | None) -> BlockTensor:
+    dtype, shape = DTYPES.get(tensor.type, f32), tensor.shape
+    if len(shape) == 3:  # the matrices of experts, one below the other
+        shape = (shape[0] * shape[1], shape[2])
+    return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, tensor.content, tensor.type, order)
 
 
-def _named(name: str, in_layers: dict[str, str]) -> tuple[str, str]:
+def _named(name: str, names: _Names) -> tuple[str, str]:
     """Return a tensor's name in templates, and its part of a layer; an unknown name is returned unchanged."""
     found = _LAYER.fullmatch(name)
-    if found is not None and found[2] in in_layers:
-        return f"model.layers.{found[1]}.{in_layers[found[2]]}.{found[3]}", found[2]
+    if found is not None:
+        layer, part, expert, last = found.groups()
+        path = names.inside.get(part if expert is None else f"{part}_exps")
+        if path is not None:
+            return f"{names.layer}{layer}.{path.replace('{expert}', expert or '{expert}')}.{last}", part
     path, _, last = name.rpartition(".")
-    return (f"{_OUTSIDE_LAYERS[path]}.{last}", "") if path in _OUTSIDE_LAYERS else (name, "")
+    return (f"{names.outside[path]}.{last}", "") if path in names.outside else (name, "")

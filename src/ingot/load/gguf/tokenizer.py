@@ -85,12 +85,14 @@ class TokenizerKeys:
         if not texts:
             raise LoadError(f"{metadata.where('tokenizer.ggml.tokens')}: missing or empty, expected texts of tokens")
         self.texts = [text or f"[EMPTY_{index}]" for index, text in enumerate(texts)]
+        last = {text: index for index, text in enumerate(self.texts)}
+        # Of equal texts the last id is the text's, as in llama.cpp; the others are no text's.
+        self.texts = [text if last[text] == index else f"[EQUAL_{index}]" for index, text in enumerate(self.texts)]
         self.ids = {text: index for index, text in enumerate(self.texts)}
         if len(self.ids) < len(self.texts):
             index = next(index for index, text in enumerate(self.texts) if self.ids[text] != index)
             where = metadata.where("tokenizer.ggml.tokens")
-            text = self.texts[index]
-            raise LoadError(f"{where}: token {shown(text)} has the ids {index} and {self.ids[text]}")
+            raise LoadError(f"{where}: token {shown(self.texts[index])} is the name of an id with an equal text")
         types = metadata.integers("tokenizer.ggml.token_type")
         self.types = self._each("token_type", types, np.ones(len(texts), np.int32))
         found = {name: self._id(f"tokenizer.ggml.{name}_token_id") for name in _NAMED}

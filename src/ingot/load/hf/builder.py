@@ -41,7 +41,8 @@ Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
 class LayerBuilder:
     """Add nodes to a graph for one layer, or for the steps before and after the layers.
 
-    Activations are [*rows, width]. Values are named after the paths of their weights.
+    Activations are [*rows, width]. Values are named after the paths of their weights. is_tied: whether the table of
+    tokens is the matrix of the head, too.
     """
 
     def __init__(
@@ -63,6 +64,11 @@ class LayerBuilder:
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
         self._sources = 0  # steps and matrices that serve as origins of nodes
+        head = template.head
+        self.is_tied = head is not None and bool(head.tied.evaluate(self.names))
+        if head is not None and self.is_tied:
+            table = f"{weights.prefix}{template.embedding.tokens}.weight"
+            self.is_tied = weights.tie(table, f"{head.linear.path}.weight")
 
     @contextmanager
     def _from(self, op: str, path: str, name: str = "") -> Iterator[None]:

@@ -81,7 +81,7 @@ def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
     head = template.head
     if head is None:
         raise LoadError(f"{template.file}: a decoder without 'head'")
-    if head.tied.evaluate(values):
+    if builder.is_tied:
         logits = builder.add("matmul", hidden, table, hint="logits", transpose_b=True)
     else:
         logits = builder.linear(

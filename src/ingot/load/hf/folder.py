@@ -20,6 +20,7 @@ from ingot.load.hf.strict_json import parse_object, shown
 from ingot.support.files import open_regular
 
 OWN_TEMPLATE = "ingot.yaml"
+TEMPLATES = "additional_chat_templates"  # a folder in a model folder
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 16 << 20  # of the index of weights
@@ -84,9 +85,25 @@ class Folder:
             raise LoadError(f"{where}: not UTF-8, {error.reason} at byte {error.start}") from error
 
     @property
+    def has_rows_of_outputs(self) -> bool:
+        """Whether all matrices are stored as [outputs, inputs], whatever the template says."""
+        return False
+
+    @property
     def names(self) -> frozenset[str]:
         """The names of the files in the folder."""
         return self._names
+
+    def templates(self) -> list[str]:
+        """Return the names, `additional_chat_templates/tool_use.jinja`, of the chat templates in their own folder.
+
+        Raises LoadError for a link that leads outside.
+        """
+        if TEMPLATES not in self._names or not os.path.isdir(os.path.join(self._folder, TEMPLATES)):
+            return []
+        self._located(TEMPLATES)
+        names = os.listdir(os.path.join(self._folder, TEMPLATES))
+        return [f"{TEMPLATES}/{name}" for name in sorted(names) if name.endswith(".jinja")]
 
     def has(self, name: str) -> bool:
         """Return whether the folder has a file of that name."""
@@ -121,13 +138,17 @@ class Folder:
         return name
 
     def _open(self, name: str) -> int:
-        where = self.where(name)
+        root, relative = self._located(name)
+        return open_regular(root, relative, self.where(name))
+
+    def _located(self, name: str) -> tuple[str, list[str]]:
+        """Return the root that contains a file or folder, and the path in it, links followed. Raises LoadError."""
         real = os.path.realpath(os.path.join(self._folder, name))
         for root in self._roots:
             relative = os.path.relpath(real, root).split(os.sep)
             if relative[0] != os.pardir:
-                return open_regular(root, relative, where)
-        raise LoadError(f"{where}: a link that leads outside the folder, to {shown(real)}")
+                return root, relative
+        raise LoadError(f"{self.where(name)}: a link that leads outside the folder, to {shown(real)}")
 
     def content(self, name: str, limit: int) -> bytes | None:
         """Return the bytes of a file of the folder or of a folder in it, at most `limit`; None when there is none.

@@ -14,6 +14,7 @@ from ingot.load.hf.decoder import build_decoder
 from ingot.load.hf.dense import build_dense
 from ingot.load.hf.encoder import build_encoder
 from ingot.load.hf.folder import OWN_TEMPLATE, Folder
+from ingot.load.hf.rope import scaled_context
 from ingot.load.hf.settings import Settings, read_settings
 from ingot.load.hf.template import Template, foreign_template, read_template
 from ingot.load.hf.weights import Misfit, Weights
@@ -64,7 +65,7 @@ def load_language_model(
     """
     assert cache_dtype in (f32, bf16, i8, i4) and sequences > 0
     template, settings = _described(folder)
-    context = _context(settings, context)
+    context = _context(template, settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, weights)
     each = -(-context // CACHE_BLOCK)
@@ -83,7 +84,7 @@ def load_dense(folder: Folder, context: int) -> LanguageModel:
     template, settings = _described(folder)
     if template.kind == "encoder":
         raise UnsupportedError(f"{folder.path}: cannot be trained on text, got an encoder, expected a decoder")
-    context = _context(settings, context)
+    context = _context(template, settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, None)
     with _template_errors(template):
@@ -101,7 +102,7 @@ def load_classifier(folder: Folder, *, context: int, weights: DType | None = Non
     labels = labels_of(folder)
     if labels is None:
         raise UnsupportedError(f"{folder.path}: no classifier, expected an encoder ...{CLASSIFIER}")
-    context = _context(settings, context)
+    context = _context(template, settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, weights)
     with _template_errors(template):
@@ -132,7 +133,10 @@ def kind_of(folder: Folder) -> str:
 
 
 def longest_context(folder: Folder) -> int:
-    """Return the model's number of positions, at most MAX_CONTEXT. Raises LoadError, UnsupportedError."""
+    """Return the config's number of positions, at most MAX_CONTEXT; a linear or YaRN scaling may reach more.
+
+    Raises LoadError, UnsupportedError.
+    """
     return min(_described(folder)[1].values["context"], MAX_CONTEXT)
 
 
@@ -194,7 +198,7 @@ def _template_errors(template: Template) -> Iterator[None]:
         raise LoadError(f"{template.file}: cannot be built, {type(error).__name__}: {str(error)[:200]}") from error
 
 
-def _context(settings: Settings, context: int | None) -> int:
+def _context(template: Template, settings: Settings, context: int | None) -> int:
     """Return the positions to plan for. Raises InputError, LimitError."""
     longest = settings.values["context"]
     if context is None:
@@ -202,10 +206,10 @@ def _context(settings: Settings, context: int | None) -> int:
             field = settings.field("context")
             raise LimitError(f"{field}: too long, got {longest}, expected at most {MAX_CONTEXT}, or give a context")
         return longest
-    if not 1 <= context <= min(longest, MAX_CONTEXT):
+    most = min(scaled_context(template, settings), MAX_CONTEXT)
+    if not 1 <= context <= most:
         raise InputError(
-            f"option context: out of range, got {context}, expected 1..{min(longest, MAX_CONTEXT)} "
-            f"({settings.field('context')} = {longest})"
+            f"option context: out of range, got {context}, expected 1..{most} ({settings.field('context')} = {longest})"
         )
     return context
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import LoadError, UnsupportedError
-from ingot.load.hf.settings import Settings, lookup
+from ingot.load.hf.settings import MAX_SIZE, Settings, lookup
 from ingot.load.hf.template import Attention, Rope, Template
 
 KINDS = ("default", "linear", "llama3", "yarn", "longrope")
@@ -47,6 +47,24 @@ def rope_of(attention: Attention, names: Mapping[str, Any], template: Template) 
     raise LoadError(f"{attention.where}: no such rope, got {value!r}, expected {list(template.ropes)}")
 
 
+def scaled_context(template: Template, settings: Settings) -> int:
+    """Return the positions that the linear and YaRN scalings of a model reach; its own number without any.
+
+    Configs give the number before or after scaling; it is taken for the number before. Raises LoadError for a wrong
+    factor.
+    """
+    own = longest = settings.values["context"]
+    if template.embedding.positions is not None:
+        return longest
+    for rope in template.ropes.values():
+        location, scaling = _scaling(rope, settings)
+        kind = _kind(rope, scaling)
+        if kind in ("linear", "yarn"):
+            found = _Scaling(location, scaling, settings, 0, 0.0, own)
+            longest = max(longest, int(min(found.reach(kind), MAX_SIZE)))
+    return longest
+
+
 def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndarray, np.ndarray]:
     """Return cos and sin, f32 [context, dim], of angles computed in float64; both halves of a row hold the same
     angles.
@@ -59,8 +77,7 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
         fields = settings.field(*rope.dim.names)
         raise LoadError(f"{fields}: bad rotary dim, got {dim}, expected an even number of 2 or more ({rope.where})")
     location, scaling = _scaling(rope, settings)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    kind = rope.aliases.get(kind, kind) if isinstance(kind, str) else kind
+    kind = _kind(rope, scaling)
     if kind == "dynamic":
         raise UnsupportedError(
             f"{location}.rope_type: 'dynamic' rotates keys again as a sequence grows, which a cache cannot; "
@@ -85,11 +102,17 @@ def _scaling(rope: Rope, settings: Settings) -> tuple[str, Mapping[str, Any]]:
     for path in rope.scaling:
         is_there, found = lookup(settings.config, path, settings.where)
         if is_there and found is not None:
-            location = f"{settings.where}: {path}"
+            location = f"{settings.where}: {settings.moved.get(path, path)}"
             if not isinstance(found, Mapping):
                 raise LoadError(f"{location}: wrong kind, got {found!r}, expected an object")
             return location, found
     return f"{settings.where}: {rope.scaling[0] if rope.scaling else 'rope'}", {}
+
+
+def _kind(rope: Rope, scaling: Mapping[str, Any]) -> Any:
+    """Return the kind that a scaling names; it need not be a text."""
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    return rope.aliases.get(kind, kind) if isinstance(kind, str) else kind
 
 
 class _Scaling:
@@ -122,6 +145,11 @@ class _Scaling:
             case "longrope":
                 return self._longrope(plain)
         raise AssertionError(kind)
+
+    def reach(self, kind: str) -> float:
+        """Return the factor times the positions of the original training, of a linear or YaRN scaling."""
+        original = self._original() if kind == "yarn" else self._settings.values["context"]
+        return original * self._number("factor", self._settings.values["context"] / original)
 
     def _llama3(self, plain: np.ndarray) -> np.ndarray:
         """Divide low frequencies by the factor, keep high ones, and blend the frequencies between."""

@@ -80,6 +80,13 @@ class StoredTensor:
             yield piece
             release(piece)
 
+    def equals(self, other: StoredTensor) -> bool:
+        """Return whether another tensor has the same dtype, shape and elements, bit for bit; both are read."""
+        if (self.dtype, self.shape, self.nbytes) != (other.dtype, other.shape, other.nbytes):
+            return False
+        pairs = zip(self.pieces(), other.pieces(), strict=True)
+        return all(np.array_equal(first.view(np.uint8), second.view(np.uint8)) for first, second in pairs)
+
     def array(self) -> np.ndarray:
         """Return the elements as a view of the mapped file: read-only, without reading, and unaligned if the
         file is.

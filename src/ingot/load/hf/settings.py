@@ -31,12 +31,17 @@ _STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of a template's names; `where` is the config file, `keys` the HF field of each name."""
+    """The values of a template's names; `where` is the config file, `keys` the HF field of each name.
+
+    config: the file's, with `rope_scaling` moved to the first of the paths that the template reads it from; `moved`:
+    its path in the file, by that path.
+    """
 
     where: str
     config: Mapping[str, Any]
     values: dict[str, Any]
     keys: Mapping[str, str]
+    moved: Mapping[str, str]
 
     def field(self, *names: str) -> str:
         """Return the HF fields of names, for errors: `config.json: num_attention_heads, hidden_size`."""
@@ -59,6 +64,7 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
     for key in ("dtype", "torch_dtype"):
         if config.get(key) is not None and config[key] not in _STORED:
             raise LoadError(f"{where}: {key}: unknown dtype, got {config[key]!r}, expected one of {', '.join(_STORED)}")
+    config, moved = _with_scaling(template, config)
     values: dict[str, Any] = {name: name for name in template.ropes}
     keys: dict[str, str] = {}
     for name, row in template.config.items():
@@ -72,7 +78,30 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
         if not _is("size", values.get(name), values):
             source = f"{where}: {keys[name]}: " if name in keys else ""
             raise LoadError(f"{source}{template.file}: {name}: got {values.get(name)!r}, expected {_MEANS['size']}")
-    return Settings(where, config, values, keys)
+    return Settings(where, config, values, keys, moved)
+
+
+def _with_scaling(template: Template, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return a config in which `rope_scaling` replaces `rope_parameters`, and the path of it in the file, by the new
+    one.
+
+    Users add it by hand, also to files of transformers 5, which have `rope_parameters`. As in transformers, it replaces
+    the one set of parameters, and updates the set of the full layers where there are two.
+    """
+    scaling = config.get("rope_scaling")
+    if not scaling or not isinstance(scaling, Mapping):
+        return config, {}
+    paths = {rope.scaling[0] for rope in template.ropes.values() if "rope_scaling" in rope.scaling}
+    for path in sorted(paths):
+        outer, _, inner = path.partition(".")
+        if inner:
+            found = config.get(outer)
+            sets = found if isinstance(found, Mapping) else {}
+            own = sets.get(inner)
+            config = {**config, outer: {**sets, inner: {**(own if isinstance(own, Mapping) else {}), **scaling}}}
+        else:
+            config = {**config, outer: scaling}
+    return config, dict.fromkeys(paths, "rope_scaling")
 
 
 def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]:

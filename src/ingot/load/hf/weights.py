@@ -57,6 +57,7 @@ class Weights:
         self._values: dict[str, str] = {}
         self._problems: list[Misfit] = []
         self._renamed = template.renamed
+        self._same: dict[str, str] = {}
         self._quantized = quantized_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
@@ -68,11 +69,25 @@ class Weights:
 
         transposed: whether the stored matrix is [inputs, outputs], unless it is quantized.
         """
-        is_transposed = transposed and not self._is_quantized(name)
+        is_transposed = transposed and not self._is_quantized(name) and not self._folder.has_rows_of_outputs
         if is_transposed and (quant := self._qweight(min_bits)):
             return self._transposed(name, (inputs, outputs), where, quant), False
         shape = (inputs, outputs) if is_transposed else (outputs, inputs)
         return self.value(name, shape, where, min_bits=min_bits), is_transposed
+
+    def tie(self, table: str, head: str) -> bool:
+        """Use one matrix for the weights `table` and `head`; return False if the folder stores two that differ.
+
+        As transformers does, a head that the folder stores is kept if it differs, and is the table if there is no
+        other.
+        """
+        if not self._has(head):
+            return True
+        if not self._has(table):
+            self._same[table] = head
+            return True
+        first, second = self._folder.tensors.get(table), self._folder.tensors.get(head)
+        return first is not None and second is not None and first.equals(second)
 
     def value(self, name: str, shape: tuple[int, ...], where: str, *, min_bits: int = MIN_BITS) -> str:
         """Return the f32 value of a weight, built on the first call. where: the line of the template that
@@ -92,6 +107,10 @@ class Weights:
 
         If all are stored in one float dtype, the number of nodes is small.
         """
+        begin, _, end = names[0].rpartition(".0.")
+        together = f"{begin}.{{expert}}.{end}"
+        if together in self._folder.tensors:  # of a GGUF file
+            return self.value(together, (len(names) * shape[0], shape[1]), where)
         if any(map(self._is_quantized, names)):
             decoded = [self.value(name, shape, where) for name in names]
             return self._graph.add("concat", decoded, f"{names[0]}.all", axis=0).output
@@ -151,6 +170,7 @@ class Weights:
 
     def _found(self, name: str) -> str:
         """Return the name of a weight in this folder."""
+        name = self._same.get(name, name)
         path, _, last = name.rpartition(".")
         other = f"{path}.{self._renamed.get(last)}"
         return other if name not in self._folder.tensors and other in self._folder.tensors else name

@@ -31,11 +31,12 @@ def copy_others(folder: Folder, target: Path, config: bytes | None = None) -> No
 
     Raises OutputError, and the errors of reading the folder.
     """
-    for name in sorted(filter(_COPIED.fullmatch, folder.names)):
+    for name in (*sorted(filter(_COPIED.fullmatch, folder.names)), *folder.templates()):
         if name.endswith(".safetensors.index.json"):
             continue
         content = folder.content(name, MAX_COPIED_BYTES)
         assert content is not None
+        (target / name).parent.mkdir(exist_ok=True)
         with written(target / name) as file:
             file.write(config if name == "config.json" and config is not None else content)
     if (own := folder.own_template) is not None:
