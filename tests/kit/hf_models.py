@@ -164,6 +164,7 @@ CASES = [
             "tie_word_embeddings": True,
         },
     ),
+    Case("glm4", "glm4", {"head_dim": 16}),
     Case("mixtral", "mixtral", {"num_local_experts": 5, "sliding_window": 9}),
     Case("stablelm", "stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
     Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True, "partial_rotary_factor": 0.25}),

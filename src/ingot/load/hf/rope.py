@@ -75,7 +75,8 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
             frequencies, factor = _Scaling(location, scaling, settings, dim, theta, context).frequencies(kind)
             angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
             angles = np.concatenate([angles, angles], -1)
-            return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
+            cos, sin = np.cos(angles) * factor, np.sin(angles) * factor
+            return cos.astype(np.float32), (-sin if rope.backwards else sin).astype(np.float32)
     except ArithmeticError as error:
         raise LoadError(f"{location}: angles cannot be computed, {error} ({rope.where})") from error
 

@@ -11,20 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.template import Key, Template
 
 MAX_SIZE = 1 << 26  # of one dim: the largest vocabularies have 2**18 rows
 MAX_LAYERS = 1024  # of a language model
-ACTIVATIONS = {
-    "silu": ("silu", None),
-    "swish": ("silu", None),
-    "relu": ("relu", None),
-    "gelu": ("gelu", "erf"),
-    "gelu_new": ("gelu", "tanh"),
-    "gelu_fast": ("gelu", "tanh"),
-    "gelu_pytorch_tanh": ("gelu", "tanh"),
-}
 _NEEDED = ("vocab", "width", "layers", "heads", "kv_heads", "head_dim", "context")  # sizes that every template defines
 _STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "torch.bfloat16")
 
