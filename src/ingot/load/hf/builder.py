@@ -133,12 +133,15 @@ class LayerBuilder:
         with self._from("Linear", path, path):
             result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
             if linear.bias.evaluate(self.names):
-                bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
+                name = f"{path}.bias" if linear.bias_path is None else f"{self._path}{linear.bias_path}"
+                bias = self.weights.value(name, (outputs,), linear.where)
                 result = self.add("add", result, bias, hint=f"{linear.path}.biased")
         return result
 
     def norm(self, norm: Norm, x: str) -> str:
         """Normalize x over its last axis."""
+        if not norm.when.evaluate(self.names):
+            return x
         eps = norm.eps.number(self.names)
         dims = self.graph.type(x).shape[-2 if norm.over == "heads" else -1 :]
         shape = tuple(dim for dim in dims if isinstance(dim, int))

@@ -49,12 +49,13 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true."""
+    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true; bias_path: its name if other."""
 
     where: str
     path: str
     bias: Expression
     transposed: bool
+    bias_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Norm:
     unit_offset: Expression
     over: str
     weight: Expression
+    when: Expression  # without the norm where it is false
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +420,7 @@ class _Reader:
 
     def _norm(self, item: Item) -> Norm:
         """A norm by the settings of the section `norm`, except for those that it names itself."""
-        options = ("name", "over", "op", "eps", "bias", "unit_offset", "weight")
+        options = ("name", "over", "op", "eps", "bias", "unit_offset", "weight", "when")
         found = {"name": item} if item.is_text else item.fields((), options)
         weight = found["weight"].expression() if "weight" in found else self._norm_weight
         if "name" not in found and weight.text != "false":
@@ -432,12 +434,14 @@ class _Reader:
             found["unit_offset"].expression() if "unit_offset" in found else self._unit_offset,
             found["over"].word("head", "all", "heads") if "over" in found else "head",
             weight,
+            found["when"].expression() if "when" in found else Expression("true", item.where),
         )
 
     def _linear(self, item: Item, bias: Expression | None = None) -> Linear:
-        found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "size"))
+        found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "bias_name", "size"))
         own = found["bias"].expression() if "bias" in found else bias or self._linear_bias
-        return Linear(item.where, found["name"].text(), own, self._transposed)
+        bias_path = found["bias_name"].text() if "bias_name" in found else None
+        return Linear(item.where, found["name"].text(), own, self._transposed, bias_path)
 
     def _attention(self, item: Item) -> Attention:
         found = item.fields(
