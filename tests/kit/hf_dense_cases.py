@@ -24,6 +24,17 @@ def _case(name: str, config: dict[str, Any] | None = None, dtype: torch.dtype = 
     return Case(name, name.split(",")[0], config or {}, dtype, is_slow=name not in _QUICK)
 
 
+_GEMMA4 = {
+    "head_dim": 8,
+    "global_head_dim": 16,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 9,
+    "vocab_size_per_layer_input": 99,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 2,
+}
+
 DENSE_CASES = [
     _case("glm4", {"head_dim": 16}),
     _case(
@@ -76,7 +87,7 @@ DENSE_CASES = [
     _case("internlm3, options", {"head_dim": 16, "qkv_bias": True, "bias": True}),
     _case("iquestcoder", {"head_dim": 16}),
     _case("ministral", {"head_dim": 16, **_SLIDING}),
-    _case("ministral, options", {"head_dim": 8, "sliding_window": None}),
+    _case("ministral, options", {"head_dim": 8, "sliding_window": 5, "tie_word_embeddings": True}),
     _case("cwm", {"head_dim": 16, **_SLIDING}),
     _case("cwm, options", {"head_dim": 8, "sliding_window": 5, "mlp_bias": True, "num_hidden_layers": 5}),
     _case("apertus"),
@@ -135,4 +146,20 @@ DENSE_CASES = [
             **_rope("yarn", llama_4_scaling_beta=0.1, mscale=0.7, mscale_all_dim=1.3, **_YARN),
         },
     ),
+    _case("gemma4_text", _GEMMA4),
+    _case(
+        "gemma4_text, options",
+        _GEMMA4
+        | {
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "use_double_wide_mlp": True,
+            "final_logit_softcapping": 3.0,
+            "vocab_size_per_layer_input": 120,
+            "num_kv_shared_layers": 3,
+            "num_hidden_layers": 5,
+            "layer_types": [*_GEMMA4["layer_types"], "full_attention"],
+        },
+    ),
+    _case("gemma4_text, no inputs", _GEMMA4 | {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0}),
 ]

@@ -12,7 +12,7 @@ from hf_models import CASES, Case, config_of, expected_logits, parameters, save_
 from ingot.ir.dtype import bf16, i4, i8
 from ingot.ir.graph import Graph
 from ingot.load.hf import LanguageModel, load_dense, load_language_model, longest_context, read_folder
-from ingot.load.hf.template import template_names
+from ingot.load.hf.template_file import template_names
 from ingot.run.interpret import interpret
 
 pytestmark = pytest.mark.checked

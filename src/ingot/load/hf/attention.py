@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -17,24 +18,54 @@ from ingot.load.hf.template import Attention, Norm, PositionScale
 Placed = Callable[[LayerBuilder, str, np.ndarray], str]
 
 
-def projected(builder: LayerBuilder, attention: Attention, x: str) -> tuple[str, str, str]:
-    """Compute the queries, keys and values of x [.., width], each [.., heads, head_dim]."""
+def projected(builder: LayerBuilder, attention: Attention, x: str) -> tuple[str, str | None, str | None]:
+    """Compute the queries, keys and values of x [.., width], each [.., heads, head_dim].
+
+    Keys and values are None if the layer reads those of another one.
+    """
     names = builder.names
     heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
     if heads % kv_heads:
         fields = builder.settings.field("heads", "kv_heads")
         raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
+    q_norm, k_norm = (None, None) if attention.is_rotated_first else (attention.q_norm, attention.k_norm)
     if attention.qkv is not None:
-        parts = _split(builder, attention, x)
+        q, k, v = _split(builder, attention, x)
     else:
-        assert attention.q and attention.k and attention.v
-        counts = (heads, kv_heads, kv_heads)
-        projections = zip((attention.q, attention.k, attention.v), counts, strict=True)
-        parts = [builder.linear(linear, x, names["width"], count * head_dim) for linear, count in projections]
-    late = attention.is_rotated_first
-    norms = (None if late else attention.q_norm, None if late else attention.k_norm, attention.v_norm)
-    q, k, v = (_heads(builder, attention, part, norm) for part, norm in zip(parts, norms, strict=True))
-    return q, k, v
+        assert attention.q and attention.k
+        q = builder.linear(attention.q, x, names["width"], heads * head_dim)
+        if is_sharing(builder, attention):
+            return _heads(builder, attention, q, q_norm), None, None
+        k = builder.linear(attention.k, x, names["width"], kv_heads * head_dim)
+        v = k if attention.v is None else builder.linear(attention.v, x, names["width"], kv_heads * head_dim)
+    k, v = _heads(builder, attention, k, k_norm), _heads(builder, attention, v, attention.v_norm)
+    return _heads(builder, attention, q, q_norm), k, v
+
+
+def is_sharing(builder: LayerBuilder, attention: Attention) -> bool:
+    """Return whether the current layer reads the keys and values of another one."""
+    shared = attention.shared
+    return shared is not None and builder.names["layer"] >= shared.start.integer(builder.names, 0, MAX_SIZE)
+
+
+class Kept:
+    """What layers keep of their keys and values, for the layers that share them."""
+
+    def __init__(self) -> None:
+        self._last: dict[Any, Any] = {}
+
+    def keep(self, builder: LayerBuilder, attention: Attention, made: Any) -> None:
+        """Keep what a layer made, if later layers can read it."""
+        if attention.shared is not None:
+            self._last[attention.shared.like.evaluate(builder.names)] = made
+
+    def of(self, builder: LayerBuilder, attention: Attention) -> Any:
+        """Return what the layer that the current one shares with made. Raises LoadError if there is none."""
+        assert attention.shared is not None
+        like = attention.shared.like.evaluate(builder.names)
+        if like not in self._last:
+            raise LoadError(f"{attention.shared.like.where}: no earlier layer with keys to share, got {like!r}")
+        return self._last[like]
 
 
 def output(builder: LayerBuilder, attention: Attention, result: str) -> str:
@@ -93,21 +124,23 @@ class Positions:
         self._rotations, self._context, self._placed = rotations, context, placed
         self._factors: dict[tuple[float, float], str] = {}
 
-    def apply(self, builder: LayerBuilder, attention: Attention, q: str, k: str) -> tuple[str, str]:
-        """Rotate q and k [.., heads, head_dim], apply the norms that follow the rotation, and scale q."""
+    def queries(self, builder: LayerBuilder, attention: Attention, q: str) -> str:
+        """Rotate q [.., heads, head_dim], apply a norm that follows the rotation, and scale it."""
+        q = self._rotated(builder, attention, q, attention.q_norm)
+        if attention.position_scale is not None:
+            q = builder.add("mul", q, self._factor(builder, attention.position_scale), hint="scaled")
+        return q
+
+    def keys(self, builder: LayerBuilder, attention: Attention, k: str) -> str:
+        """Rotate k [.., kv_heads, head_dim], and apply a norm that follows the rotation."""
+        return self._rotated(builder, attention, k, attention.k_norm)
+
+    def _rotated(self, builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
         rope = rope_of(attention, builder.names, builder.template)
         if rope is not None:
             cos, sin = self._rotations.of(rope, lambda name, table: self._placed(builder, name, table))
-            pairs = builder.template.ropes[rope].pairs
-            q, k = (rotated(builder, x, cos, sin, pairs) for x in (q, k))
-        if attention.is_rotated_first:
-            q, k = (
-                x if norm is None else builder.norm(norm, x)
-                for x, norm in ((q, attention.q_norm), (k, attention.k_norm))
-            )
-        if attention.position_scale is not None:
-            q = builder.add("mul", q, self._factor(builder, attention.position_scale), hint="scaled")
-        return q, k
+            x = rotated(builder, x, cos, sin, builder.template.ropes[rope].pairs)
+        return builder.norm(norm, x) if norm is not None and attention.is_rotated_first else x
 
     def _factor(self, builder: LayerBuilder, scale: PositionScale) -> str:
         """Return the factor of queries at each position, [rows.., 1, 1]."""

@@ -20,6 +20,8 @@ from ingot.load.hf.template import (
     Activate,
     Attention,
     Choose,
+    LayerInput,
+    LayerInputs,
     Linear,
     Mixture,
     Mlp,
@@ -31,6 +33,7 @@ from ingot.load.hf.template import (
     Step,
     Sum,
     Template,
+    Times,
 )
 from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
@@ -64,6 +67,7 @@ class LayerBuilder:
         self._attend = attend
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
+        self._layer_inputs: tuple[str, int] | None = None  # of all layers, and the size of one
         self._learned = "", ""  # the path of the weights of an mlp's activation, and the line that names it
         self._sources = 0  # steps and matrices that serve as origins of nodes
 
@@ -111,6 +115,40 @@ class LayerBuilder:
         """
         shape = (rows, self.names["width"] if width is None else width)
         return self.weights.value(f"{self._path}{path}.weight", shape, where, min_bits=TABLE_BITS)
+
+    def embed_for_layers(self, inputs: LayerInputs, x: str) -> None:
+        """Build the embeddings of "ids" for each layer, which `layer_input` steps read; x: those of the model."""
+        names = self.names
+        size, rows = inputs.size.integer(names, 1, MAX_SIZE), inputs.rows.integer(names, 1, MAX_SIZE)
+        table = self.table(inputs.table, rows, inputs.where, names["layers"] * size)
+        ids = "ids"
+        if rows < names["vocab"]:
+            dtype = self.graph.type("ids").dtype
+            is_known = self.add("less", ids, self.constant(rows, dtype), hint=f"{inputs.table}.known")
+            ids = self.add("where", is_known, ids, self.constant(0, dtype), hint=f"{inputs.table}.ids")
+        found = self.add("gather", table, ids, hint=inputs.table, axis=0)
+        found = self.add("mul", found, self.constant(inputs.table_factor.number(names)), hint="scaled")
+        (*_, width) = self.graph.type(x).shape
+        assert isinstance(width, int)
+        projected = self.linear(inputs.project, x, width, names["layers"] * size)
+        projected = self.add("mul", projected, self.constant(inputs.factor.number(names)), hint="scaled")
+        projected = self.add("reshape", projected, hint="layers", shape=(*self.rows, names["layers"], size))
+        projected = self.norm(inputs.norm, projected)
+        projected = self.add("reshape", projected, hint="layers", shape=(*self.rows, names["layers"] * size))
+        total = self.add("add", projected, found, hint="layer_inputs")
+        self._layer_inputs = (
+            self.add("mul", total, self.constant(inputs.scale.number(names)), hint="layer_inputs"),
+            size,
+        )
+
+    def _layer_input(self, step: LayerInput, x: str) -> str:
+        assert self._layer_inputs is not None
+        (every, size), layer = self._layer_inputs, self.names["layer"]
+        width = self.names["width"]
+        activation = ACTIVATIONS[step.activation.word(self.names, ACTIVATIONS)]
+        gate = activation(self, self.linear(step.gate, x, width, size))
+        own = self.columns(every, layer * size, (layer + 1) * size)
+        return self.linear(step.out, self.add("mul", gate, own, hint="gated"), size, width)
 
     def parameter(self, name: str) -> str:
         """Return a number that an activation reads from the file, []. Raises LoadError if the mlp names no path."""
@@ -201,6 +239,11 @@ class LayerBuilder:
                 return self.linear(linear, x, inputs, size.integer(self.names, 1, MAX_SIZE))
             case Activate(activation):
                 return ACTIVATIONS[activation.word(self.names, ACTIVATIONS)](self, x)
+            case Times():
+                shape = (step.size.integer(self.names, 1, MAX_SIZE),)
+                return self.add("mul", x, self.weights.value(f"{self._path}{step.path}", shape, step.where))
+            case LayerInput():
+                return self._layer_input(step, x)
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)

@@ -18,7 +18,7 @@ from ingot.errors import LoadError
 from ingot.ir.dim import symbol
 from ingot.ir.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.ir.graph import Graph, TensorType
-from ingot.load.hf.attention import Positions, output, projected
+from ingot.load.hf.attention import Kept, Positions, output, projected
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
@@ -67,6 +67,8 @@ def write_layers(builder: LayerBuilder, context: int, placed: Callable[[str], st
     table = builder.table(embedding.tokens, values["vocab"], embedding.where, size)
     x = builder.add("gather", table, "ids", hint=embedding.tokens, axis=0)
     x = builder.apply(embedding.tokens_then, x)
+    if embedding.layer_inputs is not None and embedding.layer_inputs.when.evaluate(values):
+        builder.embed_for_layers(embedding.layer_inputs, x)
     positions = _positions(builder, context)
     if positions is not None:
         x = builder.add("add", x, placed(positions))
@@ -131,16 +133,22 @@ class _CachedAttention:
         self._template = template
         self._blocks = blocks
         self._dtype = cache_dtype
+        self._kept = Kept()
         self._positions = Positions(Rotations(template, settings, context), context, self._placed)
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
         q, k, v = projected(builder, attention, x)
-        q, k = self._positions.apply(builder, attention, q, k)
-        layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
-        keys, key_scales = self._append(builder, "key", layer, k, kv_heads, head_dim)
-        values, value_scales = self._append(builder, "value", layer, v, kv_heads, head_dim)
-        scales = [key_scales, value_scales] if key_scales and value_scales else []
+        q = self._positions.queries(builder, attention, q)
+        if k is None or v is None:
+            keys, values, scales = self._kept.of(builder, attention)
+        else:
+            layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
+            k = self._positions.keys(builder, attention, k)
+            keys, key_scales = self._append(builder, "key", layer, k, kv_heads, head_dim)
+            values, value_scales = self._append(builder, "value", layer, v, kv_heads, head_dim)
+            scales = [key_scales, value_scales] if key_scales and value_scales else []
+            self._kept.keep(builder, attention, (keys, values, scales))
         result = builder.add(
             "cached_attention", q, keys, values, "positions", "owners", "blocks", *scales, hint="attention",
             scale=attention.scale.number(names),

@@ -10,7 +10,7 @@ import numpy as np
 from ingot.ir.dim import symbol
 from ingot.ir.dtype import i64
 from ingot.ir.graph import Graph, TensorType
-from ingot.load.hf.attention import Positions, output, projected
+from ingot.load.hf.attention import Kept, Positions, output, projected
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.decoder import write_layers, write_logits
 from ingot.load.hf.rope import Rotations
@@ -47,12 +47,18 @@ class _CausalAttention:
     def __init__(self, template: Template, settings: Settings, context: int):
         self._positions, self._context = Positions(Rotations(template, settings, context), context, _placed), context
         self._masks: dict[int, str] = {}
+        self._kept = Kept()
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
         q, k, v = projected(builder, attention, x)
-        q, k = self._positions.apply(builder, attention, q, k)
-        q, k, v = (builder.add("permute", each, axes=(0, 2, 1, 3)) for each in (q, k, v))
+        q = builder.add("permute", self._positions.queries(builder, attention, q), axes=(0, 2, 1, 3))
+        if k is None or v is None:
+            k, v = self._kept.of(builder, attention)
+        else:
+            k = builder.add("permute", self._positions.keys(builder, attention, k), axes=(0, 2, 1, 3))
+            v = builder.add("permute", v, axes=(0, 2, 1, 3))
+            self._kept.keep(builder, attention, (k, v))
         window, softcap = attention.window.integer(names, 0, MAX_SIZE), attention.softcap.number(names)
         mask = [self._near(builder, window)] if 0 < window < self._context else []
         scale = attention.scale.number(names)

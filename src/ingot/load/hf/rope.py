@@ -16,7 +16,7 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.settings import Settings, lookup
 from ingot.load.hf.template import Attention, Rope, Template
 
-KINDS = ("default", "linear", "llama3", "yarn", "longrope")
+KINDS = ("default", "linear", "llama3", "yarn", "longrope", "proportional")
 
 
 class Rotations:
@@ -122,6 +122,9 @@ class _Scaling:
                 return self._yarn(plain)
             case "longrope":
                 return self._longrope(plain)
+            case "proportional":
+                rotated = int(self._number("partial_rotary_factor", 1.0) * self._dim // 2)
+                return np.where(np.arange(len(plain)) < rotated, plain, 0) / self._number("factor", 1.0), 1.0
         raise AssertionError(kind)
 
     def _llama3(self, plain: np.ndarray) -> np.ndarray:

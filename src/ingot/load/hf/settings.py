@@ -70,8 +70,18 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
 def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]:
     """Return whether a dotted path leads to a value, and the value. Raises LoadError if an inner element is no
     object.
+
+    A `*` in a path stands for all names of an object, under which the rest of the path leads to one value.
     """
     found: Any = config
+    before, star, after = path.partition(".*.")
+    if star:
+        _, found = lookup(config, before, where)
+        values = [lookup(each, after, where) for each in found.values()] if isinstance(found, Mapping) else []
+        distinct = {repr(value): value for is_there, value in values if is_there}
+        if len(distinct) > 1:
+            raise LoadError(f"{where}: {path}: several values, got {', '.join(distinct)}, expected one")
+        return bool(distinct), next(iter(distinct.values()), None)
     for i, part in enumerate(path.split(".")):
         if found is None and i:
             return False, None
