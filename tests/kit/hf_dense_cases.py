@@ -35,6 +35,8 @@ _GEMMA4 = {
     "num_kv_shared_layers": 2,
 }
 
+_BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
+
 DENSE_CASES = [
     _case("glm4", {"head_dim": 16}),
     _case(
@@ -162,4 +164,47 @@ DENSE_CASES = [
         },
     ),
     _case("gemma4_text, no inputs", _GEMMA4 | {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0}),
+    *(
+        _case(type, {**_BART, **options})
+        for type, options in {
+            "bart": {"scale_embedding": True},
+            "plbart": {"scale_embedding": False},
+            "mvp": {},
+            "blenderbot-small": {"scale_embedding": True},
+            "blenderbot": {"tie_word_embeddings": False},
+            "marian": {"scale_embedding": True},
+            "mbart": {"activation_function": "relu"},
+            "pegasus": {"scale_embedding": True},
+            "trocr": {"layernorm_embedding": False, "scale_embedding": True},
+        }.items()
+    ),
+    _case("falcon", {"alibi": False}),
+    _case(
+        "falcon, grouped",
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "tie_word_embeddings": False},
+    ),
+    _case(
+        "falcon, grouped with one norm",
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    _case(
+        "falcon, one after the other",
+        {"parallel_attn": False, "multi_query": False, "bias": True, "ffn_hidden_size": 40},
+    ),
+    _case("modernbert-decoder", {"local_attention": 18, "global_attn_every_n_layers": 2, "num_hidden_layers": 4}),
+    _case(
+        "modernbert-decoder, options",
+        {
+            "local_attention": 10,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "attention_bias": True,
+            "mlp_bias": True,
+            "norm_bias": True,
+            "classifier_bias": True,
+            "classifier_activation": "silu",
+            "decoder_bias": False,
+            "tie_word_embeddings": False,
+        },
+    ),
+    _case("apertus1p5_text"),
 ]

@@ -97,6 +97,10 @@ class LayerBuilder:
         self.names = self.settings.values
         self._path = self.weights.prefix
 
+    def leave_prefix(self) -> None:
+        """Use paths without a prefix from here on."""
+        self._path = ""
+
     def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
         """Add a node named after the current path and `hint`."""
         return self.graph.add(op, operands, f"{self._path}{hint or op}", **attributes).output

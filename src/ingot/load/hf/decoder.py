@@ -106,6 +106,8 @@ def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
     head = template.head
     if head is None:
         raise LoadError(f"{template.file}: a decoder without 'head'")
+    builder.leave_prefix()
+    hidden = builder.apply(head.first, hidden)
     inputs = builder.graph.type(hidden).shape[-1]
     assert isinstance(inputs, int)
     if head.tied.evaluate(values):

@@ -276,8 +276,12 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The product with `<path>.weight`, or with the token table where `tied` is true; then steps."""
+    """Steps; the product with `<path>.weight`, or with the token table where `tied` is true; then steps.
 
+    No name of a head has the prefix.
+    """
+
+    first: tuple[Step, ...]
     linear: Linear
     tied: Expression
     then: tuple[Step, ...]

@@ -163,9 +163,10 @@ class _Reader:
         )
 
     def _head(self, item: Item) -> Head:
-        found = item.fields(("name",), ("tied", "bias", "then"))
+        found = item.fields(("name",), ("tied", "bias", "first", "then"))
         bias = found["bias"].expression() if "bias" in found else Expression("false", item.where)
         return Head(
+            self._steps(found["first"]) if "first" in found else (),
             Linear(found["name"].where, found["name"].text(), bias, False),
             found["tied"].expression() if "tied" in found else Expression("false", item.where),
             self._steps(found["then"]) if "then" in found else (),
