@@ -35,6 +35,37 @@ _GEMMA4 = {
     "num_kv_shared_layers": 2,
 }
 
+_GEMMA3N = {
+    "head_dim": 16,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 9,
+    "vocab_size_per_layer_input": 99,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 2,
+    "laurel_rank": 6,
+    "activation_sparsity_pattern": [0.9, 0.0, 0.0, 0.0],
+}
+_TEXT = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "bos_token_id": 0,
+    "eos_token_id": None,
+}  # sizes of a text model within another
+_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+}
+_UNIFIED = {key: value for key, value in _GEMMA4.items() if "per_layer_input" not in key}
 _BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
 
 DENSE_CASES = [
@@ -207,4 +238,48 @@ DENSE_CASES = [
         },
     ),
     _case("apertus1p5_text"),
+    _case("gemma4", {"text_config": _TEXT | _GEMMA4, "vision_config": _VISION, "audio_config": None}),
+    _case("gemma4_unified", {"text_config": _TEXT | _UNIFIED, "vision_config": _VISION, "audio_config": None}),
+    _case("gemma4_unified_text", _UNIFIED),
+    _case(
+        "mistral3",
+        {
+            "text_config": _TEXT
+            | {"model_type": "ministral3", "head_dim": 16, "tie_word_embeddings": False}
+            | _rope("yarn", llama_4_scaling_beta=0.3, **_YARN),
+            "vision_config": _VISION | {"image_size": 28, "patch_size": 14},
+            "tie_word_embeddings": False,
+        },
+    ),
+    _case(
+        "got_ocr2",
+        {
+            "text_config": _TEXT | {"model_type": "qwen2", "tie_word_embeddings": False},
+            "tie_word_embeddings": False,
+            "vision_config": {
+                "hidden_size": 32,
+                "output_channels": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 4,
+                "image_size": 64,
+                "mlp_dim": 48,
+            },
+        },
+    ),
+    _case("fuyu", {"text_config": _TEXT | {"model_type": "persimmon"}, "patch_size": 2}),
+    _case("gemma3n_text", _GEMMA3N),
+    _case(
+        "gemma3n_text, options",
+        _GEMMA3N
+        | {
+            "intermediate_size": [48, 40, 48, 40],
+            "activation_sparsity_pattern": [0.9, 0.0, 0.5, 0.0],
+            "altup_active_idx": 1,
+            "altup_num_inputs": 3,
+            "altup_correct_scale": False,
+            "final_logit_softcapping": 3.0,
+            "num_kv_shared_layers": 0,
+            "laurel_rank": 5,
+        },
+    ),
 ]

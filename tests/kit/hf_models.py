@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from hf_case import Case
 from hf_dense_cases import DENSE_CASES
@@ -174,7 +175,7 @@ def parameters(cases: Iterable[Case]) -> list[Any]:
 
 def config_of(case: Case) -> transformers.PretrainedConfig:
     """The config of a case; SIZES that its type calls otherwise are left out."""
-    sizes = {} if case.type == "gpt2" else SIZES
+    sizes = {} if case.type == "gpt2" or "text_config" in case.config else SIZES
     own = {"vocab_size": 99, "bos_token_id": 0, "eos_token_id": None, **sizes, **copy.deepcopy(case.config)}
     return transformers.AutoConfig.for_model(case.type, **own)
 
@@ -182,14 +183,19 @@ def config_of(case: Case) -> transformers.PretrainedConfig:
 def save_model(case: Case, folder: Path) -> transformers.PreTrainedModel:
     """Saves a model with random weights in `folder` and returns it in f32, as transformers reads it back."""
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config_of(case)).to(torch.float32)
+    kind = _class_of(case)
+    model = kind.from_config(config_of(case)).to(torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.to(case.dtype).save_pretrained(folder)
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def _class_of(case: Case) -> Any:
+    """The class of transformers that makes a case's model: of text, or of images and text."""
+    is_text = case.type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return transformers.AutoModelForCausalLM if is_text else transformers.AutoModelForImageTextToText
 
 
 def expected_logits(model: transformers.PreTrainedModel, ids: np.ndarray) -> np.ndarray:

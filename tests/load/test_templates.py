@@ -1,11 +1,13 @@
 """Every template against transformers: whole prompts, chunks over a carried cache, several sequences in one call."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import ingot
 from hf_models import CASES, Case, config_of, expected_logits, parameters, save_model
@@ -61,7 +63,7 @@ ENCODERS = {
 
 
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {*ENCODERS, "gemma3"} == set(template_names())
+    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n"} == set(template_names())
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
@@ -160,6 +162,20 @@ def test_gemma3_with_vision(tmp_path: Path):
     loaded = load_language_model(read_folder(tmp_path), context=None)
     got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
     np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_gemma3n_with_its_other_parts(saved, tmp_path: Path):
+    """A folder of Gemma 3n is loaded as its text model. transformers builds the other parts with timm only."""
+    folder, expected, ids = saved(next(case for case in CASES if case.name == "gemma3n_text"))
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()}
+    save_file(renamed | {"model.vision_tower.part": torch.zeros(2)}, tmp_path / "model.safetensors")
+    text = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3n", "text_config": text}))
+    loaded = load_language_model(read_folder(tmp_path), context=None)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("executor", ["interpret", "native"])

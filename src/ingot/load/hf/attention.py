@@ -127,7 +127,7 @@ class Positions:
     def queries(self, builder: LayerBuilder, attention: Attention, q: str) -> str:
         """Rotate q [.., heads, head_dim], apply a norm that follows the rotation, and scale it."""
         q = self._rotated(builder, attention, q, attention.q_norm)
-        if attention.position_scale is not None:
+        if attention.position_scale is not None and attention.position_scale.beta.number(builder.names):
             q = builder.add("mul", q, self._factor(builder, attention.position_scale), hint="scaled")
         return q
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
 from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.settings import MAX_SIZE, Settings
+from ingot.load.hf.streams import apply_streams
 from ingot.load.hf.template import (
     Activate,
     Attention,
@@ -23,6 +25,7 @@ from ingot.load.hf.template import (
     LayerInput,
     LayerInputs,
     Linear,
+    Merge,
     Mixture,
     Mlp,
     Norm,
@@ -30,7 +33,9 @@ from ingot.load.hf.template import (
     Residual,
     Scale,
     Softcap,
+    Spread,
     Step,
+    Streams,
     Sum,
     Template,
     Times,
@@ -248,6 +253,8 @@ class LayerBuilder:
                 return self.add("mul", x, self.weights.value(f"{self._path}{step.path}", shape, step.where))
             case LayerInput():
                 return self._layer_input(step, x)
+            case Spread() | Merge() | Streams():
+                return apply_streams(self, step, x)
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
@@ -272,6 +279,9 @@ class LayerBuilder:
             if mlp.gate is not None:
                 gate = self.linear(mlp.gate, x, width, size)
             up = self.linear(mlp.up, x, width, size)
+        sparsity = mlp.sparsity.number(self.names)
+        if gate is not None and sparsity:
+            gate = self._sparse(gate, sparsity)
         inner = activation(self, up) if gate is None else self.add("mul", activation(self, gate), up, hint="gated")
         if mlp.norm is not None:
             inner = self.norm(mlp.norm, inner)
@@ -316,6 +326,20 @@ class LayerBuilder:
         if linear.transposed:
             matrices = self.add("permute", matrices, hint=f"{linear.path}.all", axes=(0, 2, 1))
         return self.add("expert_matmul", x, selected, matrices, hint=linear.path)
+
+    def _sparse(self, x: str, share: float) -> str:
+        """Compute relu(x - bound): the bound is above a share of a normal distribution with x's mean and variance.
+
+        You et al., "Spark Transformer", 2025.
+        """
+        if not 0 < share < 1:
+            raise LoadError(f"{self.template.file}: sparsity out of range, got {share}, expected 0..1")
+        axes = (len(self.graph.type(x).shape) - 1,)
+        centred = self.add("sub", x, self.add("reduce_mean", x, axes=axes, keepdims=True), hint="centred")
+        square = self.add("mul", centred, centred, hint="square")
+        deviation = self.add("sqrt", self.add("reduce_mean", square, axes=axes, keepdims=True))
+        bound = self.add("mul", deviation, self.constant(NormalDist().inv_cdf(share)), hint="bound")
+        return self.add("relu", self.add("sub", centred, bound, hint="cut"))
 
     def columns(self, x: str, start: int, stop: int) -> str:
         """Slice a range of the last axis."""

@@ -122,6 +122,8 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
                 raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
         return _computed(fallback, words | values, keys, where)
+    if key.type == "per_layer" and not isinstance(value, list) and _is("size", values.get("layers"), values):
+        value = [value] * values["layers"]
     _check(key, value, field_path, values)
     return value
 
@@ -134,7 +136,7 @@ _MEANS = {
     "flag": "true or false",
     "word": "a word",
     "activation": f"one of {', '.join(ACTIVATIONS)}",
-    "per_layer": "a list with one entry for each layer",
+    "per_layer": "a list with one entry for each layer, or one entry for all",
     "layers": "a list of layers",
 }
 
@@ -184,4 +186,4 @@ def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
 
 
 def _is_entry(value: Any) -> bool:
-    return isinstance(value, (str, int))
+    return isinstance(value, (str, int, float))

@@ -129,6 +129,7 @@ class Mlp:
     activation: Expression
     learned: str  # the path of the weights of an activation that has some
     norm: Norm | None  # of the input of `down`
+    sparsity: Expression  # the share of a normal distribution that is cut off below, before the activation; 0 for none
     size: Expression
 
 
@@ -214,6 +215,43 @@ class LayerInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """`count` streams from x: x itself, and for each other a projection of it, of the same magnitude.
+
+    {stream} in a path is the number of the stream, from 0 for the second.
+    """
+
+    project: Linear
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The mean of the first stream and a projection of each other, of the same magnitude; as Spread."""
+
+    project: Linear
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Alternating updates of several streams: all are predicted, steps apply to one of them, all are corrected.
+
+    Baykal et al., "Alternating Updates for Efficient Transformers", 2023. then: steps whose result for the corrected
+    stream is added to all streams but the first.
+    """
+
+    count: Expression
+    active: Expression
+    norm: Norm
+    router: Linear
+    predict: Linear
+    correct: Linear
+    steps: tuple[Step, ...]
+    then: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """One of two lists of steps."""
 
@@ -235,6 +273,9 @@ Step = (
     | Activate
     | Times
     | LayerInput
+    | Spread
+    | Merge
+    | Streams
     | Choose
 )
 

@@ -20,6 +20,7 @@ from ingot.load.hf.template import (
     LayerInput,
     LayerInputs,
     Linear,
+    Merge,
     Mixture,
     Mlp,
     Norm,
@@ -31,7 +32,9 @@ from ingot.load.hf.template import (
     Shared,
     Softcap,
     Split,
+    Spread,
     Step,
+    Streams,
     Sum,
     Template,
     Times,
@@ -214,13 +217,19 @@ class _Reader:
             case "layer_input":
                 parts = body.fields(("gate", "out"))
                 return LayerInput(self._linear(parts["gate"]), self._linear(parts["out"]), _name("activation", body))
+            case "spread" | "merge":
+                parts = body.fields(("project", "count"))
+                kind_of = Spread if kind == "spread" else Merge
+                return kind_of(self._linear(parts["project"]), parts["count"].expression())
+            case "streams":
+                return self._streams(body)
             case "choose":
                 parts = body.fields(("when", "then", "else"))
                 return Choose(parts["when"].expression(), self._steps(parts["then"]), self._steps(parts["else"]))
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
             "expected one of norm, attention, mlp, mixture, residual, sum, scale, softcap, linear, activation, times, "
-            "layer_input, choose"
+            "layer_input, spread, merge, streams, choose"
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -290,8 +299,23 @@ class _Reader:
             softcap=option("softcap", "0"),
         )
 
+    def _streams(self, item: Item) -> Streams:
+        found = item.fields(("count", "active", "norm", "router", "predict", "correct", "steps", "then"))
+        return Streams(
+            found["count"].expression(),
+            found["active"].expression(),
+            self._norm(found["norm"]),
+            router=self._linear(found["router"]),
+            predict=self._linear(found["predict"]),
+            correct=self._linear(found["correct"]),
+            steps=self._steps(found["steps"]),
+            then=self._steps(found["then"]),
+        )
+
     def _mlp(self, item: Item) -> Mlp:
-        found = item.fields(("down",), ("up", "gate", "gate_up", "bias", "activation", "learned", "norm", "size"))
+        found = item.fields(
+            ("down",), ("up", "gate", "gate_up", "bias", "activation", "learned", "norm", "sparsity", "size")
+        )
         projections = {key for key in ("up", "gate", "gate_up") if key in found}
         if projections not in ({"up"}, {"up", "gate"}, {"gate_up"}):
             raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected up, gate or gate_up")
@@ -306,6 +330,7 @@ class _Reader:
             found["activation"].expression() if "activation" in found else _name("activation", item),
             found["learned"].text() if "learned" in found else "",
             self._norm(found["norm"]) if "norm" in found else None,
+            found["sparsity"].expression() if "sparsity" in found else Expression("0", item.where),
             found["size"].expression() if "size" in found else _name("inner", item),
         )
 
