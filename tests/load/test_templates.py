@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import ingot
+from hf_dense_cases import MISTRAL3
 from hf_models import CASES, Case, config_of, expected_logits, parameters, save_model
 from ingot.ir.dtype import bf16, i4, i8
 from ingot.ir.graph import Graph
@@ -63,7 +64,7 @@ ENCODERS = {
 
 
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n"} == set(template_names())
+    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n", "mistral3"} == set(template_names())
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
@@ -162,6 +163,15 @@ def test_gemma3_with_vision(tmp_path: Path):
     loaded = load_language_model(read_folder(tmp_path), context=None)
     got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
     np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_mistral3_with_its_other_parts(saved):
+    """A folder of Mistral 3 is loaded as its text model."""
+    folder, expected, ids = saved(MISTRAL3)
+    loaded = load_language_model(read_folder(folder), context=None)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
 @pytest.mark.slow

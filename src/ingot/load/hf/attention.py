@@ -54,13 +54,13 @@ class Kept:
     def __init__(self) -> None:
         self._last: dict[Any, Any] = {}
 
-    def keep(self, builder: LayerBuilder, attention: Attention, made: Any) -> None:
-        """Keep what a layer made, if later layers can read it."""
+    def keep(self, builder: LayerBuilder, attention: Attention, built: Any) -> None:
+        """Keep what a layer built, if later layers can read it."""
         if attention.shared is not None:
-            self._last[attention.shared.like.evaluate(builder.names)] = made
+            self._last[attention.shared.like.evaluate(builder.names)] = built
 
     def of(self, builder: LayerBuilder, attention: Attention) -> Any:
-        """Return what the layer that the current one shares with made. Raises LoadError if there is none."""
+        """Return what the layer that the current one shares with built. Raises LoadError if there is none."""
         assert attention.shared is not None
         like = attention.shared.like.evaluate(builder.names)
         if like not in self._last:

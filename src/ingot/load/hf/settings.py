@@ -71,7 +71,7 @@ def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]
     """Return whether a dotted path leads to a value, and the value. Raises LoadError if an inner element is no
     object.
 
-    A `*` in a path stands for all names of an object, under which the rest of the path leads to one value.
+    A `*` in a path means all names of an object, under which the rest of the path leads to one value.
     """
     found: Any = config
     before, star, after = path.partition(".*.")

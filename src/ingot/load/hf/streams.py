@@ -5,20 +5,38 @@ Baykal et al., "Alternating Updates for Efficient Transformers", 2023; the relea
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from ingot.load.hf.template import Linear, Merge, Spread, Streams
-
-if TYPE_CHECKING:
-    from ingot.load.hf.builder import LayerBuilder
+from ingot.ir.dim import Known
+from ingot.load.hf.template import Linear, Merge, Norm, Spread, Step, Streams
 
 _MAX_STREAMS = 64
 _LEAST_SQUARE = 1e-5  # of the magnitude that a stream is divided by
 
 
-def apply_streams(builder: LayerBuilder, step: Spread | Merge | Streams, x: str) -> str:
+class Builder(Protocol):
+    """What adds the nodes of a layer: LayerBuilder."""
+
+    names: Mapping[str, Any]
+    rows: tuple[Known, ...]
+
+    def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str: ...
+
+    def apply(self, steps: Sequence[Step], x: str) -> str: ...
+
+    def columns(self, x: str, start: int, stop: int) -> str: ...
+
+    def constant(self, value: float) -> str: ...
+
+    def linear(self, linear: Linear, x: str, inputs: int, outputs: int) -> str: ...
+
+    def norm(self, norm: Norm, x: str) -> str: ...
+
+
+def apply_streams(builder: Builder, step: Spread | Merge | Streams, x: str) -> str:
     """Apply a step that begins, ends or updates streams."""
     match step:
         case Spread():
@@ -28,14 +46,14 @@ def apply_streams(builder: LayerBuilder, step: Spread | Merge | Streams, x: str)
     return _update(builder, step, x)
 
 
-def _spread(builder: LayerBuilder, step: Spread, x: str) -> str:
+def _spread(builder: Builder, step: Spread, x: str) -> str:
     target = _magnitude(builder, x, 0.0)
     others = range(step.count.integer(builder.names, 1, _MAX_STREAMS) - 1)
     streams = [x, *(_projected(builder, step.project, i, x, target) for i in others)]
     return builder.add("concat", *streams, hint="streams", axis=len(builder.rows))
 
 
-def _merge(builder: LayerBuilder, step: Merge, x: str) -> str:
+def _merge(builder: Builder, step: Merge, x: str) -> str:
     count = step.count.integer(builder.names, 1, _MAX_STREAMS)
     streams = _parts(builder, x, count)
     target = _magnitude(builder, streams[0], 0.0)
@@ -45,7 +63,7 @@ def _merge(builder: LayerBuilder, step: Merge, x: str) -> str:
     return builder.add("mul", total, builder.constant(1 / count), hint="mean")
 
 
-def _update(builder: LayerBuilder, step: Streams, x: str) -> str:
+def _update(builder: Builder, step: Streams, x: str) -> str:
     names, rows = builder.names, builder.rows
     width = names["width"]
     count = step.count.integer(names, 1, _MAX_STREAMS)
@@ -72,20 +90,20 @@ def _update(builder: LayerBuilder, step: Streams, x: str) -> str:
     return builder.add("concat", first, *others, hint="streams", axis=len(rows))
 
 
-def _routed(builder: LayerBuilder, step: Streams, x: str, count: int) -> str:
+def _routed(builder: Builder, step: Streams, x: str, count: int) -> str:
     """Return tanh(router(norm(x) / width)), [.., count]."""
     width = builder.names["width"]
     x = builder.add("mul", builder.norm(step.norm, x), builder.constant(1 / width), hint="scaled")
     return builder.add("tanh", builder.linear(step.router, x, width, count), hint="routed")
 
 
-def _parts(builder: LayerBuilder, x: str, count: int) -> list[str]:
+def _parts(builder: Builder, x: str, count: int) -> list[str]:
     """Return the streams of x, each [.., width]."""
     width = builder.names["width"]
     return [builder.columns(x, i * width, (i + 1) * width) for i in range(count)]
 
 
-def _projected(builder: LayerBuilder, project: Linear, stream: int, x: str, target: str) -> str:
+def _projected(builder: Builder, project: Linear, stream: int, x: str, target: str) -> str:
     """Return a stream's projection of x, scaled to a magnitude."""
     width = builder.names["width"]
     linear = replace(project, path=project.path.replace("{stream}", str(stream)))
@@ -94,7 +112,7 @@ def _projected(builder: LayerBuilder, project: Linear, stream: int, x: str, targ
     return builder.add("div", scaled, _magnitude(builder, x, _LEAST_SQUARE), hint="scaled")
 
 
-def _magnitude(builder: LayerBuilder, x: str, least: float) -> str:
+def _magnitude(builder: Builder, x: str, least: float) -> str:
     """Return sqrt(max(mean(x^2), least)) of the last axis, [.., 1]."""
     square = builder.add("mul", x, x, hint="square")
     mean = builder.add("reduce_mean", square, axes=(len(builder.rows),), keepdims=True)
