@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from hf_case import Case
+from hf_dense_cases import DENSE_CASES
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
@@ -26,17 +31,6 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": 2,
 }
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model type, the entries of its config in addition to SIZES, and how it is stored and planned."""
-
-    name: str
-    type: str
-    config: dict[str, Any] = field(default_factory=dict)
-    dtype: torch.dtype = torch.float32
-    context: int | None = None
 
 
 def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
@@ -164,17 +158,24 @@ CASES = [
             "tie_word_embeddings": True,
         },
     ),
+    Case("glm4", "glm4", {"head_dim": 16}),
     Case("mixtral", "mixtral", {"num_local_experts": 5, "sliding_window": 9}),
     Case("stablelm", "stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
     Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True, "partial_rotary_factor": 0.25}),
     Case("starcoder2", "starcoder2", {"sliding_window": 9}),
     Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
+    *DENSE_CASES,
 ]
+
+
+def parameters(cases: Iterable[Case]) -> list[Any]:
+    """The parameters of a test that takes a case."""
+    return [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.is_slow else []) for case in cases]
 
 
 def config_of(case: Case) -> transformers.PretrainedConfig:
     """The config of a case; SIZES that its type calls otherwise are left out."""
-    sizes = {} if case.type == "gpt2" else SIZES
+    sizes = {} if case.type == "gpt2" or "text_config" in case.config else SIZES
     own = {"vocab_size": 99, "bos_token_id": 0, "eos_token_id": None, **sizes, **copy.deepcopy(case.config)}
     return transformers.AutoConfig.for_model(case.type, **own)
 
@@ -182,14 +183,19 @@ def config_of(case: Case) -> transformers.PretrainedConfig:
 def save_model(case: Case, folder: Path) -> transformers.PreTrainedModel:
     """Saves a model with random weights in `folder` and returns it in f32, as transformers reads it back."""
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config_of(case)).to(torch.float32)
+    kind = _class_of(case)
+    model = kind.from_config(config_of(case)).to(torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.to(case.dtype).save_pretrained(folder)
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def _class_of(case: Case) -> Any:
+    """The class of transformers that makes a case's model: of text, or of images and text."""
+    is_text = case.type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return transformers.AutoModelForCausalLM if is_text else transformers.AutoModelForImageTextToText
 
 
 def expected_logits(model: transformers.PreTrainedModel, ids: np.ndarray) -> np.ndarray:

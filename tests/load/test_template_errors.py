@@ -14,7 +14,7 @@ from attacks.hostile_folders import Attack
 from ingot.errors import IngotError, InputError, LoadError, UnsupportedError
 from ingot.load.hf import load_language_model, misfits, read_folder
 from ingot.load.hf.contents import fingerprint
-from ingot.load.hf.template import FOLDER, parse_template
+from ingot.load.hf.template_file import FOLDER, parse_template
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 import ingot
-from hf_models import CASES, Case, config_of, expected_logits, save_model
+from hf_dense_cases import MISTRAL3
+from hf_models import CASES, Case, config_of, expected_logits, parameters, save_model
 from ingot.ir.dtype import bf16, i4, i8
 from ingot.ir.graph import Graph
 from ingot.load.hf import LanguageModel, load_dense, load_language_model, longest_context, read_folder
-from ingot.load.hf.template import template_names
+from ingot.load.hf.template_file import template_names
 from ingot.run.interpret import interpret
 
 pytestmark = pytest.mark.checked
@@ -66,10 +67,10 @@ ENCODERS = {
 
 
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {*ENCODERS, "gemma3"} == set(template_names())
+    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n", "mistral3"} == set(template_names())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_logits(case: Case, saved):
     """The whole prompt at once."""
     folder, expected, ids = saved(case)
@@ -79,7 +80,7 @@ def test_logits(case: Case, saved):
     np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_whole_sequences_need_no_cache(case: Case, saved):
     """The form that is trained, on two sequences, one of which is the other with another end."""
     folder, expected, ids = saved(case)
@@ -91,7 +92,7 @@ def test_whole_sequences_need_no_cache(case: Case, saved):
     np.testing.assert_allclose(got[1, :-1], expected[:-1], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_native(case: Case, saved):
     """The whole prompt by kernels alone: nothing of a template falls back to the reference."""
     folder, expected, ids = saved(case)
@@ -103,7 +104,7 @@ def test_native(case: Case, saved):
     np.testing.assert_allclose(got, expected[[5, -1]], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", {case.type: case for case in reversed(CASES)}.values(), ids=lambda case: case.type)
+@pytest.mark.parametrize("case", parameters({case.type: case for case in reversed(CASES)}.values()))
 def test_greedy_tokens(case: Case, tmp_path: Path):
     """64 tokens are those of transformers, by the engine that serves users: prefill, then one by one."""
     model = save_model(case, tmp_path)
@@ -116,7 +117,7 @@ def test_greedy_tokens(case: Case, tmp_path: Path):
     assert list(llm.generate_tokens(prompt.tolist(), max_tokens=64)) == expected
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_chunks_of_two_sequences(case: Case, saved):
     """The prompt in chunks, together with another sequence that starts elsewhere in it."""
     folder, expected, ids = saved(case)
@@ -245,6 +246,29 @@ def test_tied_head_that_is_stored(name: str, stored: str, tmp_path: Path):
     named = (name for name in loaded.graph.values if name.endswith(".weight"))
     matrices = [name for name in named if loaded.graph.type(name).shape == (99, 32)]
     assert len(matrices) == (2 if stored == "another head" else 1)
+
+
+@pytest.mark.slow
+def test_mistral3_with_its_other_parts(saved):
+    """A folder of Mistral 3 is loaded as its text model."""
+    folder, expected, ids = saved(MISTRAL3)
+    loaded = load_language_model(read_folder(folder), context=None)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_gemma3n_with_its_other_parts(saved, tmp_path: Path):
+    """A folder of Gemma 3n is loaded as its text model. transformers builds the other parts with timm only."""
+    folder, expected, ids = saved(next(case for case in CASES if case.name == "gemma3n_text"))
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()}
+    save_file(renamed | {"model.vision_tower.part": np.zeros(2, np.float32)}, tmp_path / "model.safetensors")
+    text = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3n", "text_config": text}))
+    loaded = load_language_model(read_folder(tmp_path), context=None)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("executor", ["interpret", "native"])

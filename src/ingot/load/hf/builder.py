@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from itertools import pairwise
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,27 +15,37 @@ from ingot.errors import LoadError
 from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
-from ingot.load.hf.settings import ACTIVATIONS, MAX_SIZE, Settings
+from ingot.load.hf.activations import ACTIVATIONS
+from ingot.load.hf.settings import MAX_SIZE, Settings
+from ingot.load.hf.streams import apply_streams
 from ingot.load.hf.template import (
+    Activate,
     Attention,
     Choose,
+    LayerInput,
+    LayerInputs,
     Linear,
+    Merge,
     Mixture,
     Mlp,
     Norm,
+    Project,
     Residual,
     Scale,
     Softcap,
+    Spread,
     Step,
+    Streams,
     Sum,
     Template,
+    Times,
 )
 from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
 MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
 
-# The attention function: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
-Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
+# The attention function: (builder, step, x) -> rows.
+Attend = Callable[["LayerBuilder", Attention, str], str]
 
 
 class LayerBuilder:
@@ -63,6 +73,8 @@ class LayerBuilder:
         self._attend = attend
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
+        self._layer_inputs: tuple[str, int] | None = None  # of all layers, and the size of one
+        self._learned = "", ""  # the path of the weights of an mlp's activation, and the line that names it
         self._sources = 0  # steps and matrices that serve as origins of nodes
         head = template.head
         self.is_tied = head is not None and bool(head.tied.evaluate(self.names))
@@ -96,6 +108,10 @@ class LayerBuilder:
         self.names = self.settings.values
         self._path = self.weights.prefix
 
+    def leave_prefix(self) -> None:
+        """Use paths without a prefix from here on."""
+        self._path = ""
+
     def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
         """Add a node named after the current path and `hint`."""
         return self.graph.add(op, operands, f"{self._path}{hint or op}", **attributes).output
@@ -107,10 +123,54 @@ class LayerBuilder:
                 x = self._step(step, x)
         return x
 
-    def table(self, path: str, rows: int, where: str) -> str:
-        """Return `<path>.weight` [rows, width]; if matrices are quantized, with at least 8 bits."""
-        name = f"{self._path}{path}.weight"
-        return self.weights.value(name, (rows, self.names["width"]), where, min_bits=TABLE_BITS)
+    def table(self, path: str, rows: int, where: str, width: int | None = None) -> str:
+        """Return `<path>.weight` [rows, width]; if matrices are quantized, with at least 8 bits.
+
+        width: None for the model's.
+        """
+        shape = (rows, self.names["width"] if width is None else width)
+        return self.weights.value(f"{self._path}{path}.weight", shape, where, min_bits=TABLE_BITS)
+
+    def embed_for_layers(self, inputs: LayerInputs, x: str) -> None:
+        """Build the embeddings of "ids" for each layer, which `layer_input` steps read; x: those of the model."""
+        names = self.names
+        size, rows = inputs.size.integer(names, 1, MAX_SIZE), inputs.rows.integer(names, 1, MAX_SIZE)
+        table = self.table(inputs.table, rows, inputs.where, names["layers"] * size)
+        ids = "ids"
+        if rows < names["vocab"]:
+            dtype = self.graph.type("ids").dtype
+            is_known = self.add("less", ids, self.constant(rows, dtype), hint=f"{inputs.table}.known")
+            ids = self.add("where", is_known, ids, self.constant(0, dtype), hint=f"{inputs.table}.ids")
+        found = self.add("gather", table, ids, hint=inputs.table, axis=0)
+        found = self.add("mul", found, self.constant(inputs.table_factor.number(names)), hint="scaled")
+        (*_, width) = self.graph.type(x).shape
+        assert isinstance(width, int)
+        projected = self.linear(inputs.project, x, width, names["layers"] * size)
+        projected = self.add("mul", projected, self.constant(inputs.factor.number(names)), hint="scaled")
+        projected = self.add("reshape", projected, hint="layers", shape=(*self.rows, names["layers"], size))
+        projected = self.norm(inputs.norm, projected)
+        projected = self.add("reshape", projected, hint="layers", shape=(*self.rows, names["layers"] * size))
+        total = self.add("add", projected, found, hint="layer_inputs")
+        self._layer_inputs = (
+            self.add("mul", total, self.constant(inputs.scale.number(names)), hint="layer_inputs"),
+            size,
+        )
+
+    def _layer_input(self, step: LayerInput, x: str) -> str:
+        assert self._layer_inputs is not None
+        (every, size), layer = self._layer_inputs, self.names["layer"]
+        width = self.names["width"]
+        activation = ACTIVATIONS[step.activation.word(self.names, ACTIVATIONS)]
+        gate = activation(self, self.linear(step.gate, x, width, size))
+        own = self.columns(every, layer * size, (layer + 1) * size)
+        return self.linear(step.out, self.add("mul", gate, own, hint="gated"), size, width)
+
+    def parameter(self, name: str) -> str:
+        """Return a number that an activation reads from the file, []. Raises LoadError if the mlp names no path."""
+        path, where = self._learned
+        if path == self._path:
+            raise LoadError(f"{where}: this activation has weights, expected 'learned', their path")
+        return self.weights.number(f"{path}.{name}", where)
 
     def linear(
         self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, min_bits: int = MIN_BITS
@@ -126,30 +186,52 @@ class LayerBuilder:
         with self._from("Linear", path, path):
             result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
             if linear.bias.evaluate(self.names):
-                bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
+                name = f"{path}.bias" if linear.bias_path is None else f"{self._path}{linear.bias_path}"
+                bias = self.weights.value(name, (outputs,), linear.where)
                 result = self.add("add", result, bias, hint=f"{linear.path}.biased")
         return result
 
     def norm(self, norm: Norm, x: str) -> str:
         """Normalize x over its last axis."""
+        if not norm.when.evaluate(self.names):
+            return x
         eps = norm.eps.number(self.names)
-        width = self.graph.type(x).shape[-1]
-        assert isinstance(width, int)
-        operands = [x, self.weights.value(f"{self._path}{norm.path}.weight", (width,), norm.where)]
-        if norm.unit_offset.evaluate(self.names):
-            operands[1] = self.add("add", operands[1], self.constant(1.0), hint=f"{norm.path}.offset")
-        if norm.bias.evaluate(self.names):
-            operands.append(self.weights.value(f"{self._path}{norm.path}.bias", (width,), norm.where))
+        dims = self.graph.type(x).shape[-2 if norm.over == "heads" else -1 :]
+        shape = tuple(dim for dim in dims if isinstance(dim, int))
+        assert len(shape) == len(dims)
         path = f"{self._path}{norm.path}"
+        weight = self._norm_weight(norm, path, shape) if norm.weight.evaluate(self.names) else None
+        bias = self.weights.value(f"{path}.bias", shape, norm.where) if norm.bias.evaluate(self.names) else None
         with self._from("Norm", path, path):
-            return self.add(norm.op, *operands, hint=norm.path, eps=eps)
+            if len(shape) == 1:
+                last = [each for each in (weight, bias) if each is not None]
+                operands = [x, None, bias] if weight is None and bias is not None else [x, *last]
+                return self.graph.add(norm.op, operands, f"{self._path}{norm.path}", eps=eps).output
+            x = self.add(norm.op, x, hint=norm.path, eps=eps)
+            x = x if weight is None else self.add("mul", x, weight, hint=norm.path)
+            return x if bias is None else self.add("add", x, bias, hint=norm.path)
+
+    def _norm_weight(self, norm: Norm, path: str, shape: tuple[int, ...]) -> str:
+        """Return the weight of a norm; {head} in its path: it is stored as one vector for each head."""
+        if "{head}" in path:
+            heads, dim = shape
+            parts = [
+                self.weights.value(f"{path.replace('{head}', str(head))}.weight", (dim,), norm.where)
+                for head in range(heads)
+            ]
+            weight = self.add("reshape", self.add("concat", *parts, hint=norm.path, axis=0), shape=shape)
+        else:
+            weight = self.weights.value(f"{path}.weight", shape, norm.where)
+        if norm.unit_offset.evaluate(self.names):
+            weight = self.add("add", weight, self.constant(1.0), hint=f"{norm.path}.offset")
+        return weight
 
     def _step(self, step: Step, x: str) -> str:
         match step:
             case Norm():
                 return self.norm(step, x)
             case Attention():
-                return self._attention(step, x)
+                return self._attend(self, step, x)
             case Mlp():
                 return self._mlp(step, x)
             case Mixture():
@@ -166,6 +248,19 @@ class LayerBuilder:
                 return x if value == 1.0 else self.add("mul", x, self.constant(value), hint="scaled")
             case Softcap(cap):
                 return self.softcap(cap.number(self.names), x)
+            case Project(linear, size):
+                inputs = self.graph.type(x).shape[-1]
+                assert isinstance(inputs, int)
+                return self.linear(linear, x, inputs, size.integer(self.names, 1, MAX_SIZE))
+            case Activate(activation):
+                return ACTIVATIONS[activation.word(self.names, ACTIVATIONS)](self, x)
+            case Times():
+                shape = (step.size.integer(self.names, 1, MAX_SIZE),)
+                return self.add("mul", x, self.weights.value(f"{self._path}{step.path}", shape, step.where))
+            case LayerInput():
+                return self._layer_input(step, x)
+            case Spread() | Merge() | Streams():
+                return apply_streams(self, step, x)
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
@@ -179,20 +274,23 @@ class LayerBuilder:
 
     def _mlp(self, mlp: Mlp, x: str) -> str:
         width, size = self.names["width"], mlp.size.integer(self.names, 1, MAX_SIZE)
-        activation = mlp.activation.word(self.names, ACTIVATIONS)
+        activation = ACTIVATIONS[mlp.activation.word(self.names, ACTIVATIONS)]
+        self._learned = f"{self._path}{mlp.learned}", mlp.where
         gate: str | None = None
         if mlp.gate_up is not None:
             both = self.linear(mlp.gate_up, x, width, 2 * size)
-            gate, up = self._columns(both, 0, size), self._columns(both, size, 2 * size)
+            gate, up = self.columns(both, 0, size), self.columns(both, size, 2 * size)
         else:
             assert mlp.up is not None
             if mlp.gate is not None:
                 gate = self.linear(mlp.gate, x, width, size)
             up = self.linear(mlp.up, x, width, size)
-        if gate is None:
-            inner = self._activate(activation, up)
-        else:
-            inner = self.add("mul", self._activate(activation, gate), up, hint="gated")
+        sparsity = mlp.sparsity.number(self.names)
+        if gate is not None and sparsity:
+            gate = self._sparse(gate, sparsity)
+        inner = activation(self, up) if gate is None else self.add("mul", activation(self, gate), up, hint="gated")
+        if mlp.norm is not None:
+            inner = self.norm(mlp.norm, inner)
         return self.linear(mlp.down, inner, size, width)
 
     def _mixture(self, mixture: Mixture, x: str) -> str:
@@ -218,7 +316,7 @@ class LayerBuilder:
         slots = self.add("reshape", x, hint="slots", shape=(rows, 1, width))
         gate = self._experts(mixture.gate, slots, experts, count, width, size)
         up = self._experts(mixture.up, slots, experts, count, width, size)
-        inner = self.add("mul", self._activate(mixture.activation.word(names, ACTIVATIONS), gate), up, hint="gated")
+        inner = self.add("mul", ACTIVATIONS[mixture.activation.word(names, ACTIVATIONS)](self, gate), up, hint="gated")
         results = self._experts(mixture.down, inner, experts, count, size, width)
         weights = self.add("reshape", shares, hint="slots", shape=(rows, selected, 1))
         weighted = self.add("mul", results, weights, hint="weighted")
@@ -235,77 +333,27 @@ class LayerBuilder:
             matrices = self.add("permute", matrices, hint=f"{linear.path}.all", axes=(0, 2, 1))
         return self.add("expert_matmul", x, selected, matrices, hint=linear.path)
 
-    def _activate(self, activation: str, x: str) -> str:
-        op, approximate = ACTIVATIONS[activation]
-        return self.add(op, x) if approximate is None else self.add(op, x, approximate=approximate)
+    def _sparse(self, x: str, share: float) -> str:
+        """Compute relu(x - bound): the bound is above a share of a normal distribution with x's mean and variance.
 
-    def _attention(self, attention: Attention, x: str) -> str:
-        names = self.names
-        heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
-        if heads % kv_heads:
-            fields = self.settings.field("heads", "kv_heads")
-            raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
-        if attention.qkv is not None:
-            q, k, v = self._split(attention, x)
-        else:
-            assert attention.q and attention.k and attention.v
-            width = names["width"]
-            q = self._heads(self.linear(attention.q, x, width, heads * head_dim), attention.q_norm)
-            k = self._heads(self.linear(attention.k, x, width, kv_heads * head_dim), attention.k_norm)
-            v = self._heads(self.linear(attention.v, x, width, kv_heads * head_dim), None)
-        result = self._attend(self, attention, q, k, v)
-        result = self.add("reshape", result, hint="heads", shape=(*self.rows, heads * head_dim))
-        return self.linear(attention.out, result, heads * head_dim, names["width"])
+        You et al., "Spark Transformer", 2025.
+        """
+        if not 0 < share < 1:
+            raise LoadError(f"{self.template.file}: sparsity out of range, got {share}, expected 0..1")
+        axes = (len(self.graph.type(x).shape) - 1,)
+        centred = self.add("sub", x, self.add("reduce_mean", x, axes=axes, keepdims=True), hint="centred")
+        square = self.add("mul", centred, centred, hint="square")
+        deviation = self.add("sqrt", self.add("reduce_mean", square, axes=axes, keepdims=True))
+        bound = self.add("mul", deviation, self.constant(NormalDist().inv_cdf(share)), hint="bound")
+        return self.add("relu", self.add("sub", centred, bound, hint="cut"))
 
-    def _heads(self, x: str, norm: Norm | None) -> str:
-        """Reshape [..., heads * head_dim] -> [..., heads, head_dim], normalized before or after."""
-        head_dim = self.names["head_dim"]
-        columns = self.graph.type(x).shape[-1]
-        assert isinstance(columns, int)
-        if norm is not None and norm.over == "all":
-            x = self.norm(norm, x)
-        x = self.add("reshape", x, hint="heads", shape=(*self.rows, columns // head_dim, head_dim))
-        return self.norm(norm, x) if norm is not None and norm.over == "head" else x
-
-    def _split(self, attention: Attention, x: str) -> tuple[str, str, str]:
-        """Return q, k and v, split from one product."""
-        assert attention.qkv is not None
-        heads, kv_heads, head_dim = (self.names[name] for name in ("heads", "kv_heads", "head_dim"))
-        columns = (heads + 2 * kv_heads) * head_dim
-        fused = self.linear(attention.qkv, x, self.names["width"], columns)
-        if attention.split == "stacked":
-            ends = [0, heads * head_dim, (heads + kv_heads) * head_dim, columns]
-            parts = [self._columns(fused, a, b) for a, b in pairwise(ends)]
-            q, k, v = (
-                self._heads(part, norm)
-                for part, norm in zip(parts, (attention.q_norm, attention.k_norm, None), strict=True)
-            )
-            return q, k, v
-        if heads != kv_heads:
-            fields = self.settings.field("heads", "kv_heads")
-            raise LoadError(f"{fields}: differ, got {heads} and {kv_heads}, expected equal ones ({attention.where})")
-        each = self.add("reshape", fused, hint="heads", shape=(*self.rows, heads, 3 * head_dim))
-        q, k, v = (self._columns(each, i * head_dim, (i + 1) * head_dim) for i in range(3))
-        return q, k, v
-
-    def _columns(self, x: str, start: int, stop: int) -> str:
+    def columns(self, x: str, start: int, stop: int) -> str:
         """Slice a range of the last axis."""
         *outer, _ = self.graph.type(x).shape
         zeros = (0,) * len(outer)
         return self.add(
             "slice", x, starts=(*zeros, start), stops=(*outer, stop), steps=(1,) * (len(outer) + 1), hint="columns"
         )
-
-    def rotated(self, x: str, cos: str, sin: str) -> str:
-        """Rotate the first elements of x [..., heads, head_dim], as many as there are angles."""
-        *_, head_dim = self.graph.type(x).shape
-        *_, dim = self.graph.type(cos).shape
-        assert isinstance(head_dim, int) and isinstance(dim, int)
-        if dim == head_dim:
-            return self.add("rotary", x, cos, sin, hint="rotated")
-        rotated_part = self.add("rotary", self._columns(x, 0, dim), cos, sin, hint="rotated")
-        axis = len(self.graph.type(x).shape) - 1
-        return self.add("concat", rotated_part, self._columns(x, dim, head_dim), hint="rotated", axis=axis)
 
     def constant(self, value: float | int, dtype: DType = f32) -> str:
         """Return a number as a constant of shape []; each number is added once."""

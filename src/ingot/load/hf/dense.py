@@ -5,16 +5,15 @@ Input: ids i64 [batch, length]. Output: logits f32 [batch, length, vocab]; each 
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 from ingot.ir.dim import symbol
 from ingot.ir.dtype import i64
 from ingot.ir.graph import Graph, TensorType
+from ingot.load.hf.attention import Kept, Positions, output, projected
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.decoder import write_layers, write_logits
-from ingot.load.hf.rope import Rotations, rope_of
+from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
@@ -25,7 +24,7 @@ def build_dense(graph: Graph, template: Template, settings: Settings, weights: W
     rows = (symbol("batch"), symbol("length"))
     graph.add_input("ids", TensorType(i64, rows))
     builder = LayerBuilder(graph, template, settings, weights, rows, _CausalAttention(template, settings, context))
-    table, x = write_layers(builder, lambda positions: _first(builder, positions))
+    table, x = write_layers(builder, context, lambda positions: _first(builder, positions))
     graph.set_output("logits", write_logits(builder, table, builder.apply(template.output, x)))
 
 
@@ -46,16 +45,20 @@ class _CausalAttention:
     """Rotation, and causal attention; layers share tables and masks."""
 
     def __init__(self, template: Template, settings: Settings, context: int):
-        self._rotations, self._context = Rotations(template, settings, context), context
+        self._positions, self._context = Positions(Rotations(template, settings, context), context, _placed), context
         self._masks: dict[int, str] = {}
+        self._kept = Kept()
 
-    def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
+    def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
-        rope = rope_of(attention, names, builder.template)
-        if rope is not None:
-            cos, sin = self._rotations.of(rope, functools.partial(_placed, builder))
-            q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
-        q, k, v = (builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v))
+        q, k, v = projected(builder, attention, x)
+        q = builder.add("permute", self._positions.queries(builder, attention, q), axes=(0, 2, 1, 3))
+        if k is None or v is None:
+            k, v = self._kept.of(builder, attention)
+        else:
+            k = builder.add("permute", self._positions.keys(builder, attention, k), axes=(0, 2, 1, 3))
+            v = builder.add("permute", v, axes=(0, 2, 1, 3))
+            self._kept.keep(builder, attention, (k, v))
         window, softcap = attention.window.integer(names, 0, MAX_SIZE), attention.softcap.number(names)
         mask = [self._near(builder, window)] if 0 < window < self._context else []
         scale = attention.scale.number(names)
@@ -63,7 +66,7 @@ class _CausalAttention:
             result = self._capped(builder, q, k, v, mask or [self._near(builder, self._context)], scale, softcap)
         else:
             result = builder.add("attention", q, k, v, *mask, hint="attention", scale=scale, causal=True)
-        return builder.add("permute", result, axes=(0, 2, 1, 3))
+        return output(builder, attention, builder.add("permute", result, axes=(0, 2, 1, 3)))
 
     def _capped(
         self, builder: LayerBuilder, q: str, k: str, v: str, mask: list[str], scale: float, softcap: float

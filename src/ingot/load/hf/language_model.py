@@ -16,7 +16,8 @@ from ingot.load.hf.encoder import build_encoder
 from ingot.load.hf.folder import OWN_TEMPLATE, Folder
 from ingot.load.hf.rope import scaled_context
 from ingot.load.hf.settings import Settings, read_settings
-from ingot.load.hf.template import Template, foreign_template, read_template
+from ingot.load.hf.template import Template
+from ingot.load.hf.template_file import foreign_template, read_template
 from ingot.load.hf.weights import Misfit, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK
 

@@ -16,7 +16,7 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.settings import MAX_SIZE, Settings, lookup
 from ingot.load.hf.template import Attention, Rope, Template
 
-KINDS = ("default", "linear", "llama3", "yarn", "longrope")
+KINDS = ("default", "linear", "llama3", "yarn", "longrope", "proportional")
 
 
 class Rotations:
@@ -92,7 +92,8 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
             frequencies, factor = _Scaling(location, scaling, settings, dim, theta, context).frequencies(kind)
             angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
             angles = np.concatenate([angles, angles], -1)
-            return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
+            cos, sin = np.cos(angles) * factor, np.sin(angles) * factor
+            return cos.astype(np.float32), (-sin if rope.backwards else sin).astype(np.float32)
     except ArithmeticError as error:
         raise LoadError(f"{location}: angles cannot be computed, {error} ({rope.where})") from error
 
@@ -144,6 +145,9 @@ class _Scaling:
                 return self._yarn(plain)
             case "longrope":
                 return self._longrope(plain)
+            case "proportional":
+                rotated = int(self._number("partial_rotary_factor", 1.0) * self._dim // 2)
+                return np.where(np.arange(len(plain)) < rotated, plain, 0) / self._number("factor", 1.0), 1.0
         raise AssertionError(kind)
 
     def reach(self, kind: str) -> float:

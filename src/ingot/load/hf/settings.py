@@ -11,20 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.template import Key, Template
 
 MAX_SIZE = 1 << 26  # of one dim: the largest vocabularies have 2**18 rows
 MAX_LAYERS = 1024  # of a language model
-ACTIVATIONS = {
-    "silu": ("silu", None),
-    "swish": ("silu", None),
-    "relu": ("relu", None),
-    "gelu": ("gelu", "erf"),
-    "gelu_new": ("gelu", "tanh"),
-    "gelu_fast": ("gelu", "tanh"),
-    "gelu_pytorch_tanh": ("gelu", "tanh"),
-}
 _NEEDED = ("vocab", "width", "layers", "heads", "kv_heads", "head_dim", "context")  # sizes that every template defines
 _STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "torch.bfloat16")
 
@@ -107,8 +99,18 @@ def _with_scaling(template: Template, config: Mapping[str, Any]) -> tuple[Mappin
 def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]:
     """Return whether a dotted path leads to a value, and the value. Raises LoadError if an inner element is no
     object.
+
+    A `*` in a path means all names of an object, under which the rest of the path leads to one value.
     """
     found: Any = config
+    before, star, after = path.partition(".*.")
+    if star:
+        _, found = lookup(config, before, where)
+        values = [lookup(each, after, where) for each in found.values()] if isinstance(found, Mapping) else []
+        distinct = {repr(value): value for is_there, value in values if is_there}
+        if len(distinct) > 1:
+            raise LoadError(f"{where}: {path}: several values, got {', '.join(distinct)}, expected one")
+        return bool(distinct), next(iter(distinct.values()), None)
     for i, part in enumerate(path.split(".")):
         if found is None and i:
             return False, None
@@ -149,6 +151,8 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
                 raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
         return _computed(fallback, words | values, keys, where)
+    if key.type == "per_layer" and not isinstance(value, list) and _is("size", values.get("layers"), values):
+        value = [value] * values["layers"]
     _check(key, value, field_path, values)
     return value
 
@@ -161,7 +165,7 @@ _MEANS = {
     "flag": "true or false",
     "word": "a word",
     "activation": f"one of {', '.join(ACTIVATIONS)}",
-    "per_layer": "a list with one entry for each layer",
+    "per_layer": "a list with one entry for each layer, or one entry for all",
     "layers": "a list of layers",
 }
 
@@ -211,4 +215,4 @@ def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
 
 
 def _is_entry(value: Any) -> bool:
-    return isinstance(value, (str, int))
+    return isinstance(value, (str, int, float))

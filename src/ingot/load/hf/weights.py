@@ -102,6 +102,16 @@ class Weights:
             self._values[name] = value
         return self._values[name]
 
+    def number(self, name: str, where: str) -> str:
+        """Return the f32 value of one number, [], which is stored as [] or as [1]."""
+        stored = self._folder.tensors.get(name)
+        if stored is None or stored.shape != (1,):
+            return self.value(name, (), where)
+        if f"{name}.number" not in self._values:
+            found = self.value(name, (1,), where)
+            self._values[f"{name}.number"] = self._graph.add("reshape", [found], f"{name}.number", shape=()).output
+        return self._values[f"{name}.number"]
+
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
         """Stack several matrices [rows, columns] as one f32 value: [len(names) * rows, columns].
 

@@ -1,0 +1,287 @@
+"""Tiny models of dense decoders, each option of a config at a value that is not its default in some case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hf_case import Case
+
+
+def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **parameters}}
+
+
+_SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
+_YARN = {"factor": 4.0, "original_max_position_embeddings": 32}
+_LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+_QUICK = ("cohere", "gpt_neo, windows", "opt, projected", "ministral3", "codegen", "apertus")  # each another part
+
+
+def _case(name: str, config: dict[str, Any] | None = None, dtype: torch.dtype = torch.float32) -> Case:
+    """The case of the type that its name begins with."""
+    return Case(name, name.split(",")[0], config or {}, dtype, is_slow=name not in _QUICK)
+
+
+_GEMMA4 = {
+    "head_dim": 8,
+    "global_head_dim": 16,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 9,
+    "vocab_size_per_layer_input": 99,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 2,
+}
+
+_GEMMA3N = {
+    "head_dim": 16,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 9,
+    "vocab_size_per_layer_input": 99,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 2,
+    "laurel_rank": 6,
+    "activation_sparsity_pattern": [0.9, 0.0, 0.0, 0.0],
+}
+_TEXT = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "bos_token_id": 0,
+    "eos_token_id": None,
+}  # sizes of a text model within another
+_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+}
+_UNIFIED = {key: value for key, value in _GEMMA4.items() if "per_layer_input" not in key}
+_BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
+
+DENSE_CASES = [
+    _case("glm4", {"head_dim": 16}),
+    _case(
+        "glm4, options",
+        {"head_dim": 12, "attention_bias": False, **_rope("linear", factor=2.0, partial_rotary_factor=1.0)},
+    ),
+    _case("glm", {"head_dim": 16}),
+    _case("glm, options", {"head_dim": 16, "attention_bias": False, "tie_word_embeddings": True}),
+    _case("arcee", _rope("yarn", **_YARN)),
+    _case("arcee, options", {"attention_bias": True, "mlp_bias": True, "head_dim": 12, "tie_word_embeddings": True}),
+    _case("jais2", _rope("default")),
+    _case("jais2, options", {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True}),
+    _case("nemotron"),
+    _case(
+        "nemotron, options",
+        {"attention_bias": True, "mlp_bias": True, "head_dim": 16, **_rope("default", partial_rotary_factor=0.25)},
+    ),
+    _case("phi", _rope("default", partial_rotary_factor=0.25)),
+    _case("phi, options", {"qk_layernorm": True, "num_key_value_heads": 4}),
+    _case("olmo", {"clip_qkv": 0.5}),
+    _case("olmo, options", {"attention_bias": True, "tie_word_embeddings": True, **_rope("linear", factor=2.0)}),
+    _case("cohere", {"use_qk_norm": True, "logit_scale": 0.3}),
+    _case("cohere, options", {"attention_bias": True, "tie_word_embeddings": False, "layer_norm_eps": 1e-3}),
+    _case("cohere2", _SLIDING),
+    _case(
+        "cohere2, options", {"num_hidden_layers": 4, "sliding_window": 7, "attention_bias": True, "logit_scale": 0.3}
+    ),
+    _case("seed_oss", {"head_dim": 16}),
+    _case("seed_oss, options", {"head_dim": 16, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True}),
+    _case("ernie4_5", {"use_bias": True}),
+    _case("ernie4_5, options", {"head_dim": 12, "tie_word_embeddings": False}),
+    _case("helium", {"head_dim": 8, "attention_bias": True}),
+    _case("helium, options", {"head_dim": 8, "mlp_bias": True, "tie_word_embeddings": True}),
+    _case("hunyuan_v1_dense", {"head_dim": 16}),
+    _case(
+        "hunyuan_v1_dense, options",
+        {"head_dim": 16, "attention_bias": True, **_rope("dynamic", alpha=50.0, factor=1.0)},
+    ),
+    _case(
+        "hyperclovax",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 0.4,
+        },
+    ),
+    _case("hyperclovax, options", {"use_post_norm": False, "attention_bias": True, "mlp_bias": True}),
+    _case("internlm3", {"head_dim": 16}),
+    _case("internlm3, options", {"head_dim": 16, "qkv_bias": True, "bias": True}),
+    _case("iquestcoder", {"head_dim": 16}),
+    _case("ministral", {"head_dim": 16, **_SLIDING}),
+    _case("ministral, options", {"head_dim": 8, "sliding_window": 5, "tie_word_embeddings": True}),
+    _case("cwm", {"head_dim": 16, **_SLIDING}),
+    _case("cwm, options", {"head_dim": 8, "sliding_window": 5, "mlp_bias": True, "num_hidden_layers": 5}),
+    _case("apertus"),
+    _case("apertus, options", {"attention_bias": True, "hidden_act": "relu2", **_rope("llama3", **_LLAMA3)}),
+    _case("bitnet"),
+    _case("bitnet, options", {"attention_bias": True, "hidden_act": "silu", "tie_word_embeddings": False}),
+    _case("nanochat"),
+    _case("nanochat, options", {"attention_bias": True, "final_logit_softcapping": None, "hidden_act": "gelu"}),
+    _case("stablelm, normalised", {"qk_layernorm": True}),
+    _case("stablelm, normalised and parallel", {"qk_layernorm": True, "use_parallel_residual": True}),
+    _case("gptj", {"rotary_dim": 4}),
+    _case(
+        "gptj, options", {"rotary_dim": 8, "n_inner": 40, "activation_function": "relu", "tie_word_embeddings": True}
+    ),
+    _case("codegen", {"rotary_dim": 4}),
+    _case("codegen, options", {"rotary_dim": 2, "n_embd": 64, "n_head": 8, "n_inner": 40}),
+    _case("gpt_neo, windows", {"attention_types": [[["global", "local"], 1]], "window_size": 9}),
+    _case("gpt_neo, options", {"attention_types": [[["local"], 2]], "window_size": 5, "intermediate_size": 40}),
+    _case("gpt_bigcode"),
+    _case(
+        "gpt_bigcode, options",
+        {"multi_query": False, "scale_attn_weights": False, "n_inner": 40, "tie_word_embeddings": False},
+    ),
+    _case("openai-gpt"),
+    _case("openai-gpt, options", {"afn": "silu", "layer_norm_epsilon": 1e-3, "tie_word_embeddings": False}),
+    _case("ctrl", {"dff": 48}),
+    _case("ctrl, options", {"dff": 40, "tie_word_embeddings": False}),
+    _case("opt", {"ffn_dim": 48}),
+    _case("opt, projected", {"ffn_dim": 48, "word_embed_proj_dim": 24, "do_layer_norm_before": False}),
+    _case(
+        "opt, options",
+        {"ffn_dim": 48, "enable_bias": False, "layer_norm_elementwise_affine": False, "activation_function": "gelu"},
+    ),
+    _case("biogpt"),
+    _case("biogpt, options", {"scale_embedding": False, "tie_word_embeddings": False, "hidden_act": "relu"}),
+    _case("xglm", {"ffn_dim": 48, "pad_token_id": 1}),
+    _case("xglm, options", {"ffn_dim": 48, "pad_token_id": 1, "scale_embedding": False, "activation_function": "relu"}),
+    _case("persimmon"),
+    _case("persimmon, options", {"qk_layernorm": False, **_rope("default", partial_rotary_factor=0.25)}),
+    _case("exaone"),
+    _case("exaone, options", {"head_dim": 12, "tie_word_embeddings": True, **_rope("llama3", **_LLAMA3)}),
+    _case("gpt_neox_japanese"),
+    _case(
+        "gpt_neox_japanese, options", {"intermediate_multiple_size": 2, **_rope("default", partial_rotary_factor=0.5)}
+    ),
+    _case("vaultgemma", {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9}),
+    _case(
+        "ministral3",
+        {"head_dim": 16, **_rope("yarn", llama_4_scaling_beta=0.3, **_YARN | {"original_max_position_embeddings": 8})},
+    ),
+    _case(
+        "ministral3, options",
+        {
+            "head_dim": 8,
+            "sliding_window": 9,
+            **_rope("yarn", llama_4_scaling_beta=0.1, mscale=0.7, mscale_all_dim=1.3, **_YARN),
+        },
+    ),
+    _case("gemma4_text", _GEMMA4),
+    _case(
+        "gemma4_text, options",
+        _GEMMA4
+        | {
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "use_double_wide_mlp": True,
+            "final_logit_softcapping": 3.0,
+            "vocab_size_per_layer_input": 120,
+            "num_kv_shared_layers": 3,
+            "num_hidden_layers": 5,
+            "layer_types": [*_GEMMA4["layer_types"], "full_attention"],
+        },
+    ),
+    _case("gemma4_text, no inputs", _GEMMA4 | {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0}),
+    *(
+        _case(type, {**_BART, **options})
+        for type, options in {
+            "bart": {"scale_embedding": True},
+            "plbart": {"scale_embedding": False},
+            "mvp": {},
+            "blenderbot-small": {"scale_embedding": True},
+            "blenderbot": {"tie_word_embeddings": False},
+            "marian": {"scale_embedding": True},
+            "mbart": {"activation_function": "relu"},
+            "pegasus": {"scale_embedding": True},
+            "trocr": {"layernorm_embedding": False, "scale_embedding": True},
+        }.items()
+    ),
+    _case("falcon", {"alibi": False}),
+    _case(
+        "falcon, grouped",
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "tie_word_embeddings": False},
+    ),
+    _case(
+        "falcon, grouped with one norm",
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    _case(
+        "falcon, one after the other",
+        {"parallel_attn": False, "multi_query": False, "bias": True, "ffn_hidden_size": 40},
+    ),
+    _case("modernbert-decoder", {"local_attention": 18, "global_attn_every_n_layers": 2, "num_hidden_layers": 4}),
+    _case(
+        "modernbert-decoder, options",
+        {
+            "local_attention": 10,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "attention_bias": True,
+            "mlp_bias": True,
+            "norm_bias": True,
+            "classifier_bias": True,
+            "classifier_activation": "silu",
+            "decoder_bias": False,
+            "tie_word_embeddings": False,
+        },
+    ),
+    _case("apertus1p5_text"),
+    _case("gemma4", {"text_config": _TEXT | _GEMMA4, "vision_config": _VISION, "audio_config": None}),
+    _case("gemma4_unified", {"text_config": _TEXT | _UNIFIED, "vision_config": _VISION, "audio_config": None}),
+    _case("gemma4_unified_text", _UNIFIED),
+    _case(
+        "got_ocr2",
+        {
+            "text_config": _TEXT | {"model_type": "qwen2", "tie_word_embeddings": False},
+            "tie_word_embeddings": False,
+            "vision_config": {
+                "hidden_size": 32,
+                "output_channels": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 4,
+                "image_size": 64,
+                "mlp_dim": 48,
+            },
+        },
+    ),
+    _case("fuyu", {"text_config": _TEXT | {"model_type": "persimmon"}, "patch_size": 2}),
+    _case("gemma3n_text", _GEMMA3N),
+    _case(
+        "gemma3n_text, options",
+        _GEMMA3N
+        | {
+            "intermediate_size": [48, 40, 48, 40],
+            "activation_sparsity_pattern": [0.9, 0.0, 0.5, 0.0],
+            "altup_active_idx": 1,
+            "altup_num_inputs": 3,
+            "altup_correct_scale": False,
+            "final_logit_softcapping": 3.0,
+            "num_kv_shared_layers": 0,
+            "laurel_rank": 5,
+        },
+    ),
+]
+
+# Not among the causal language models of transformers, whose generate() differs from its logits here.
+MISTRAL3 = _case(
+    "mistral3",
+    {
+        "text_config": _TEXT
+        | {"model_type": "ministral3", "head_dim": 16, "tie_word_embeddings": False}
+        | _rope("yarn", llama_4_scaling_beta=0.3, **_YARN),
+        "vision_config": _VISION | {"image_size": 28, "patch_size": 14},
+        "tie_word_embeddings": False,
+    },
+)
