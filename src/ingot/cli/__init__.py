@@ -17,6 +17,7 @@ from ingot.cli import (
     batch,
     bench,
     chat,
+    compare,
     contract,
     demo,
     emit,
@@ -124,8 +125,8 @@ def commands() -> None:
 
 
 GROUPS = (
-    run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit,
-    template,
+    run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, contract, demo, inspect, compare, ops,
+    machine, emit, template,
 )  # fmt: skip
 for group in GROUPS:
     for command in group.COMMANDS:
