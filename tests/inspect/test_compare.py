@@ -124,13 +124,13 @@ def test_torch_is_a_side() -> None:
 def test_a_result_prints_and_converts() -> None:
     found = ingot.compare(DIGITS, b="interpret", inputs={"image": np.ones((2, 1, 8, 8), np.float32)})
     row = found.value("gelu")
-    assert row.replaced == ("conv2d",) and "node_conv2d" in {source.name for source in row.sources}
+    assert "conv2d" in row.replaced and "node_conv2d" in {source.name for source in row.sources}
     assert "every value is within its tolerance" in str(found) and json.loads(json.dumps(found.to_json()))["agrees"]
 
 
 def test_types_come_before_numbers() -> None:
     graph = parse("input x: f32[2, 3]\ny = relu(x): f32[2, 3]\nz = tanh(y): f32[2, 3]\noutput z = z")
-    other = parse("input x: f32[2, 3]\ny = permute(x, axes=(1, 0)): f32[3, 2]\nz = tanh(y): f32[3, 2]\noutput z = z")
+    other = parse("input x: f32[2, 3]\ny = permute(x, axes=[1, 0]): f32[3, 2]\nz = tanh(y): f32[3, 2]\noutput z = z")
     feeds = {"x": np.ones((2, 3), np.float32)}
     first = Compare("model", Reference(other, feeds), Reference(graph, feeds), graph, feeds).result().first
     assert first is not None and (first.name, first.problem) == ("y", "shape") and first.local is None
@@ -138,8 +138,8 @@ def test_types_come_before_numbers() -> None:
 
 def test_the_origin_of_a_nan_is_named() -> None:
     graph = parse(
-        "input x: f32[3]\na = sub(x, c): f32[3]\ny = log(a): f32[3]\nz = tanh(y): f32[3]\noutput z = z\n"
-        "constant c: f32[3] = [1.0, 1.0, 1.0]"
+        "input x: f32[3]\nconstant c: f32[3] = [1.0, 1.0, 1.0]\na = sub(x, c): f32[3]\ny = log(a): f32[3]\n"
+        "z = tanh(y): f32[3]\noutput z = z"
     )
     found = compared(
         side("native", graph, {"x": np.array([3, 2, 0.5], np.float32)}), graph, {"x": np.array([3, 2, 0.5], np.float32)}

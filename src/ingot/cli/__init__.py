@@ -27,6 +27,7 @@ from ingot.cli import (
     machine,
     ops,
     perplexity,
+    plans,
     quantize,
     run,
     serve,
@@ -125,8 +126,8 @@ def commands() -> None:
 
 
 GROUPS = (
-    run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, contract, demo, inspect, compare, ops,
-    machine, emit, template,
+    run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, contract, demo, inspect, compare, plans,
+    ops, machine, emit, template,
 )  # fmt: skip
 for group in GROUPS:
     for command in group.COMMANDS:
