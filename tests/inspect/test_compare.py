@@ -145,7 +145,7 @@ def test_the_origin_of_a_nan_is_named() -> None:
         side("native", graph, {"x": np.array([3, 2, 0.5], np.float32)}), graph, {"x": np.array([3, 2, 0.5], np.float32)}
     )
     assert found.nonfinite is not None and found.nonfinite.at == (2,)
-    assert "log 'y'" in found.nonfinite.made_by and "'a' -0.5" in found.nonfinite.made_by
+    assert "log 'y'" in found.nonfinite.origin and "'a' -0.5" in found.nonfinite.origin
 
 
 def test_a_value_that_changes_between_runs_is_reported() -> None:

@@ -29,6 +29,7 @@ from ingot.cli import (
     perplexity,
     plans,
     quantize,
+    report,
     run,
     serve,
     template,
@@ -127,7 +128,7 @@ def commands() -> None:
 
 GROUPS = (
     run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, contract, demo, inspect, compare, plans,
-    ops, machine, emit, template,
+    report, ops, machine, emit, template,
 )  # fmt: skip
 for group in GROUPS:
     for command in group.COMMANDS:

@@ -107,7 +107,7 @@ def _print_values(found: Comparison, is_complete: bool) -> None:
 
 
 def _rank(row: ComparedValue, is_precision: bool) -> float:
-    """Return the place of a value in a short list."""
+    """Return how early a value is in a short list."""
     if row.problem:
         return float("inf")
     error = row.local or row.accumulated

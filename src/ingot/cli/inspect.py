@@ -48,7 +48,7 @@ def explain(
     For a NODE, it also lists the other kernels and why they were refused. Names are those in the model's file, or
     those after the passes: ingot list-nodes MODEL --stage optimized.
 
-    With --measure, each step's time and rates are shown beside the least time that the measured peak rates of this
+    With --measure, each step's time and rates are shown with the least time that the measured peak rates of this
     machine allow (roofline). Names for --assert: steps, fallback; with --measure nanoseconds (the sum), gflops,
     gigabytes_per_second, of_limit (the smallest).
 

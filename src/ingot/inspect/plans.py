@@ -21,7 +21,7 @@ from ingot.session.reports import StepTime
 
 
 def memory_document(model: InspectedModel, name: str) -> dict[str, Any]:
-    """Return the place of a tensor in the plan: its address and life, the values in it, and who had its bytes.
+    """Return a tensor of the plan: its address and life, the values in it, and who had its bytes.
 
     name: of a value of the graph after the passes, or of a tensor of the plan. Raises InputError for an unknown name
     and for a value that is never in memory, and the errors of compilation.
@@ -151,7 +151,7 @@ def _kernel(item: Item) -> str:
 def measured_steps(
     path: str, dims: Mapping[str, int | Limit], precision: str | None, threads: int, runs: int = 20
 ) -> tuple[list[dict[str, Any]], Roofline]:
-    """Run a model on random inputs; return each step's time and rates beside its limit, and the machine's roofline.
+    """Run a model on random inputs; return each step's time and rates with its limit, and the machine's roofline.
 
     of_limit: the least time that the roofline allows, relative to the measured time. Raises the errors of a session's
     `profile`.

@@ -14,7 +14,7 @@ from ingot.compile import Mode, compile_mode
 from ingot.errors import InputError, bounded
 from ingot.inspect.comparison.compared import Compare
 from ingot.inspect.comparison.emitted import Emitted
-from ingot.inspect.comparison.foreign import OnnxRuntime, Torch
+from ingot.inspect.comparison.foreign import OnnxSession, TorchGraph
 from ingot.inspect.comparison.result import ComparedValue, Comparison, NonFinite
 from ingot.inspect.comparison.sides import Planned, Reference, Side
 from ingot.ir.dtype import string
@@ -142,9 +142,9 @@ def _side(
     if name in ("interpret", "float64"):
         return Reference(graph, feeds, float64=name == "float64")
     if name == "onnxruntime":
-        return OnnxRuntime(model, graph, feeds)
+        return OnnxSession(model, graph, feeds)
     if name == "torch":
-        return Torch(model, example_inputs, graph, feeds)
+        return TorchGraph(model, example_inputs, graph, feeds)
     optimized = graph.copy()
     optimize(optimized)
     return planned_side(name, optimized, feeds, Mode(sizes=bind_symbols(graph, feeds), precision=precision), threads)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 32  # values that a watched run of ONNX Runtime returns together
 
 
-class OnnxRuntime:
+class OnnxSession:
     """ONNX Runtime on the CPU. A watched run returns further values, which may stop fusions: its bits may differ."""
 
     can_replace = False
@@ -59,7 +59,7 @@ class OnnxRuntime:
         options.log_severity_level = 3  # errors
         try:
             return onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
-        except Exception as error:  # the package's own types share no base
+        except RuntimeError as error:  # the common class of most of its errors
             raise UnsupportedError(f"compare: onnxruntime refuses the model: {error}") from error
 
     def run(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class OnnxRuntime:
         return dict(zip(names, session.run(names, self._feeds), strict=True))
 
 
-class Torch:
+class TorchGraph:
     """torch on an exported program, node by node as torch's interpreter of fx graphs runs it."""
 
     can_replace = True

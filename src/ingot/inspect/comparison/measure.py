@@ -99,8 +99,8 @@ def permuted_axes(got: np.ndarray, expected: np.ndarray, tolerance: float) -> tu
     for axes in permutations(range(got.ndim)):
         if axes == tuple(range(got.ndim)):
             continue
-        turned = expected.transpose(axes).reshape(got.shape)
-        if relative_errors(got, turned).max() <= tolerance:
+        transposed = expected.transpose(axes).reshape(got.shape)
+        if relative_errors(got, transposed).max() <= tolerance:
             return axes
     return None
 

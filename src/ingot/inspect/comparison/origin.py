@@ -25,8 +25,8 @@ def _bad(array: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def first_nonfinite(graph: Graph, feeds: Mapping[str, Any], name: str, golden: Mapping[str, Any]) -> NonFinite:
     """Describe the first NaN or infinity of a side, which is in the value `name`.
 
-    golden: the values of the other side. The float32 reference finds the node that made it, which may be inside of a
-    fused one; if that has none, the kernel made it.
+    golden: the values of the other side. The float32 reference finds the node that computed it, which may be inside of
+    a fused one; if that has none, the kernel computed it.
     """
     makers: list[tuple[Node, np.ndarray]] = []
 
@@ -49,7 +49,7 @@ def first_nonfinite(graph: Graph, feeds: Mapping[str, Any], name: str, golden: M
     value = _result(graph, feeds, node.outputs[0])[at]
     kind = "NaN" if np.isnan(value) else "infinity"
     within = "" if name in node.outputs else f" inside of {name!r}"
-    return NonFinite(name, kind, at, f"made by {node.title}{within} from {described}")
+    return NonFinite(name, kind, at, f"computed by {node.title}{within} from {described}")
 
 
 def _result(graph: Graph, feeds: Mapping[str, Any], name: str) -> np.ndarray:

@@ -50,12 +50,12 @@ class ComparedValue:
 
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """The first NaN, or infinity that the other side lacks: the value, the index, and what made it."""
+    """The first NaN, or infinity that the other side lacks: the value, the index, and what computed it."""
 
     name: str
     kind: str
     at: tuple[int, ...]
-    made_by: str
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Comparison:
         yield f"{len(self.values)} values compared"
         if self.nonfinite is not None:
             found = self.nonfinite
-            yield f"first {found.kind}: {found.name!r} at {list(found.at)}, {found.made_by}"
+            yield f"first {found.kind}: {found.name!r} at {list(found.at)}, {found.origin}"
         if self.first is not None:
             yield from _first_lines(self.first)
         elif self.values and not self.is_precision:
