@@ -22,7 +22,7 @@ from ingot.passes import optimize
 from ingot.passes.precision import F32
 from ingot.run.interpret import bind_symbols
 from ingot.session.source import target_of
-from inspect_models import DIGITS
+from inspect_models import DIGITS, TINY_LM
 from planted_faults import FAULTS, PROGRAM_FAULTS, Fault
 from random_graphs import random_graph
 
@@ -111,6 +111,7 @@ def test_sides_of_other_kinds_agree(monkeypatch, b: str) -> None:
     assert ingot.compare(DIGITS, b=b, dims={"batch": 2}).agrees
 
 
+@pytest.mark.slow
 def test_torch_is_a_side() -> None:
     import torch
 
@@ -164,6 +165,18 @@ def test_a_precision_is_ranked_by_its_error() -> None:
     noisy = found.value(found.keep_wider[0])
     assert 1e-3 < noisy.noise < 1e-1 and 0.99 < noisy.cosine < 1 and 0 < noisy.divergence < 1e-3
     assert found.value("div").noise == 0
+
+
+def test_a_language_model_is_compared_by_layer_and_position() -> None:
+    ids = np.arange(5, dtype=np.int32)
+    found = ingot.compare(TINY_LM, inputs={"ids": ids}, b="interpret")
+    assert found.agrees and found.value("model.logits").shape == (5, 4096)
+    ranked = ingot.compare(TINY_LM, precision="int8", against="f32", dims={"rows": 3})
+    assert "int8" in ranked.a and any("mlp" in name or "gated" in name for name in ranked.keep_wider)
+    with pytest.raises(InputError, match="the input ids and the dim rows, got image"):
+        ingot.compare(TINY_LM, inputs={"image": ids})
+    with pytest.raises(InputError, match="no such side of a language model, got 'torch'"):
+        ingot.compare(TINY_LM, b="torch")
 
 
 def test_captured_arrays_are_stored_on_disk() -> None:

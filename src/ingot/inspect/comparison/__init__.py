@@ -15,8 +15,10 @@ from ingot.errors import InputError, bounded
 from ingot.inspect.comparison.compared import Compare
 from ingot.inspect.comparison.emitted import Emitted
 from ingot.inspect.comparison.foreign import OnnxSession, TorchGraph
+from ingot.inspect.comparison.language import language_inputs, language_side
 from ingot.inspect.comparison.result import ComparedValue, Comparison, NonFinite
 from ingot.inspect.comparison.sides import Planned, Reference, Side
+from ingot.inspect.model import is_language_model
 from ingot.ir.dtype import string
 from ingot.ir.graph import Graph, TensorType, bind_type, type_symbols
 from ingot.load import ShapeDependentModel
@@ -52,7 +54,8 @@ def compare(
 ) -> Comparison:
     """Run a model in two ways on the same inputs, and compare every value that both compute.
 
-    model: as for `InferenceSession`. a, b: one of SIDES; b may also be the path of another model, whose values of the
+    model: as for `InferenceSession`, or a language model, of which all positions of one sequence are computed: its
+    input is `ids`, its dim `rows`. a, b: one of SIDES; b may also be the path of another model, whose values of the
     same names the reference computes. inputs: an array for each input; others are random, from `seed`, and `dims` gives
     their symbolic dims (1 by default). precision: of products on side A. against: "f32", to rank the values by the
     error of their rounding instead of judging them; b is then float64.
@@ -69,6 +72,11 @@ def compare(
         raise InputError(f"compare: option against, got {got}, expected 'f32' with a narrower precision")
     title = os.fspath(model) if isinstance(model, (str, os.PathLike)) else f"a {type(model).__name__}"
     with bounded(title):
+        if isinstance(model, (str, os.PathLike)) and is_language_model(title):
+            folder, tokens, context = language_inputs(title, inputs or {}, dims or {}, seed)
+            side, _ = language_side(a, folder, tokens, context, known.name, threads)
+            other, named = language_side(os.fspath(b), folder, tokens, context, F32.name, threads)
+            return Compare(title, side, other, named, tokens, is_precision=against is not None).result()
         graph, feeds = _opened(model, example_inputs, inputs, dims, seed)
         count = threads or usable_threads()
         build = partial(_side, model, example_inputs, graph, feeds, count)
