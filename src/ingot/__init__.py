@@ -26,6 +26,7 @@ from ingot.errors import (
 if TYPE_CHECKING:
     from ingot import ort as ort
     from ingot.emit.onnx import export_onnx
+    from ingot.inspect.comparison import compare
     from ingot.ir.dim import at_most
     from ingot.ir.types import TensorType
     from ingot.llm import LLM
@@ -62,6 +63,7 @@ __all__ = [
     "UnsupportedError",
     "WgslKernel",
     "at_most",
+    "compare",
     "export_onnx",
     "lora",
     "register_op",
@@ -87,6 +89,7 @@ _LATE = {
     "TensorType": "ingot.ir.types",
     "Trainer": "ingot.training",
     "at_most": "ingot.ir.dim",
+    "compare": "ingot.inspect.comparison",
     "export_onnx": "ingot.emit.onnx",
     "lora": "ingot.training",
     "register_op": "ingot.ops.custom",

@@ -22,6 +22,7 @@ import numpy as np
 from ingot.compile import compile_mode
 from ingot.emit.c import emit
 from ingot.errors import InputError, UnsupportedError
+from ingot.inspect.comparison.bounds import perturbed
 from ingot.ir.dtype import DTYPES
 from ingot.ir.graph import Graph, TensorType
 from ingot.ir.text import dump, parse
@@ -33,7 +34,7 @@ from ingot.run.native import Arena
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from ingot.session.inference import InferenceSession
-from random_growth import STORAGE, perturb, stored
+from random_growth import STORAGE, stored
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -118,9 +119,8 @@ class Oracle:
         for trial in range(_TRIALS):
             rng = np.random.default_rng(trial)
 
-            def watch(name: str, array: np.ndarray, rng: np.random.Generator = rng) -> None:
-                if name in nodes:
-                    perturb(nodes[name], array, rng)
+            def watch(name: str, array: np.ndarray, rng: np.random.Generator = rng) -> np.ndarray | None:
+                return perturbed(nodes[name], array, rng) if name in nodes else None
 
             self._add_trial(interpret(graph, feeds, float64=True, watch=watch))
 

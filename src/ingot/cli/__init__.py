@@ -17,6 +17,7 @@ from ingot.cli import (
     batch,
     bench,
     chat,
+    compare,
     contract,
     demo,
     emit,
@@ -26,8 +27,10 @@ from ingot.cli import (
     machine,
     ops,
     perplexity,
+    plans,
     profile,
     quantize,
+    report,
     run,
     serve,
     template,
@@ -125,8 +128,8 @@ def commands() -> None:
 
 
 GROUPS = (
-    run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, profile, contract, demo, inspect, ops,
-    machine, emit, template,
+    run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, profile, contract, demo, inspect, compare,
+    plans, report, ops, machine, emit, template,
 )  # fmt: skip
 for group in GROUPS:
     for command in group.COMMANDS:

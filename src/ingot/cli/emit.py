@@ -257,7 +257,7 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
 
     if open_dims := [symbol for symbol in session.graph.symbols if not isinstance(dims.get(symbol), Limit)]:
         raise unbound(open_dims)
-    feeds = read_inputs(session, inputs) if inputs else random_feeds(session, dims)
+    feeds = read_inputs(session.get_inputs(), inputs) if inputs else random_feeds(session, dims)
     try:
         with progress("running the test vector"):
             results = session.run(None, feeds)

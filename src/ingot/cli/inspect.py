@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ingot.cli import inspect_text
+from ingot.cli.conditions import asserted, expect
 from ingot.cli.model import Inspection, with_inspection
 from ingot.cli.output import Output
 from ingot.cli.terminal import json_text, print_folded, print_json, print_text, progress
@@ -31,12 +32,25 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 @click.command()
 @with_inspection(["lowered"], default="lowered")
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
+@click.option("--measure", is_flag=True, help="Run MODEL on random inputs, and show time and rates of the steps.")
+@asserted
 @click.argument("node", required=False)
-def explain(inspection: Inspection, executor: str, node: str | None, as_json: bool) -> None:
+def explain(
+    inspection: Inspection,
+    executor: str,
+    measure: bool,
+    conditions: tuple[str, ...],
+    node: str | None,
+    as_json: bool,
+) -> None:
     """Show which kernel runs each step of MODEL, or one NODE.
 
     For a NODE, it also lists the other kernels and why they were refused. Names are those in the model's file, or
     those after the passes: ingot list-nodes MODEL --stage optimized.
+
+    With --measure, each step's time and rates are shown with the least time that the measured peak rates of this
+    machine allow (roofline). Names for --assert: steps, fallback; with --measure nanoseconds (the sum), gflops,
+    gigabytes_per_second, of_limit (the smallest).
 
     \b
     ingot explain digits --dim batch=1
@@ -47,10 +61,34 @@ def explain(inspection: Inspection, executor: str, node: str | None, as_json: bo
     model = replace(inspection, options=inspection.options | {"executor": executor}).open()
     with progress(f"compiling {inspection.path}"):
         explanation = model.explain(node)
+    numbers: dict[str, float | None] = {"steps": len(explanation.choices), "fallback": len(explanation.fallback)}
+    document = head(model, inspection.stage) | explanation.to_json()
+    if measure:
+        if model.language is not None or executor != "native":
+            raise click.UsageError("--measure: needs a model that a session runs on the native executor")
+        document |= _measured(inspection, {choice.node for choice in explanation.choices}, numbers)
     if as_json:
-        print_json(head(model, inspection.stage) | explanation.to_json())
+        print_json(document)
     else:
         print_folded(str(explanation))
+        if measure:
+            inspect_text.print_measured(document)
+    expect(conditions, numbers)
+
+
+def _measured(inspection: Inspection, nodes: set[str], numbers: dict[str, float | None]) -> dict[str, Any]:
+    """Return the measured steps of nodes, and the limits of the machine; add their numbers for conditions."""
+    from ingot.inspect.plans import measured_steps
+
+    options = inspection.options
+    with progress(f"measuring {inspection.path}"):
+        rows, roofline = measured_steps(inspection.path, options["dims"], options["precision"], options["threads"])
+    rows = [row for row in rows if row["node"] in nodes]
+    numbers["nanoseconds"] = sum(row["nanoseconds"] for row in rows)
+    for name in ("gflops", "gigabytes_per_second", "of_limit"):
+        numbers[name] = min((row[name] for row in rows), default=None)
+    limits = {"gflops": roofline.flops / 1e9, "gigabytes_per_second": roofline.arena_bytes / 1e9}
+    return {"measured": rows, "limits": limits}
 
 
 @click.command()

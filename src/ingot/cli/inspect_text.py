@@ -303,6 +303,19 @@ def print_tensor(document: Mapping[str, Any]) -> None:
         _print_histogram(histogram)
 
 
+def print_measured(document: Mapping[str, Any]) -> None:
+    """Print the measured steps of `ingot explain --measure`."""
+    limits = document["limits"]
+    print_text(f"limits {limits['gflops']:.0f} GFLOP/s, {limits['gigabytes_per_second']:.0f} GB/s of the arena")
+    rows = (
+        [row["node"], f"{row['kernel']} x{row['parts']}", f"{row['nanoseconds']:,}", f"{row['gflops']:.1f}",
+         f"{row['gigabytes_per_second']:.1f}", f"{row['of_limit']:.0%}"]
+        for row in document["measured"]
+    )  # fmt: skip
+    columns = ["node", "kernel", "ns", "GFLOP/s", "GB/s", "of limit"]
+    print_table(columns, rows, right=columns[2:])
+
+
 def _number(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
 

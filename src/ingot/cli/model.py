@@ -112,7 +112,7 @@ _PRECISION = "Precision of matrix products.  [default: that of a saved program o
 def with_model(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with the MODEL argument and its options; the command receives one `Model`."""
 
-    @_with_options
+    @with_options
     @click.option(
         "--executor", type=click.Choice(["native", "webgpu", "interpret"]), default="native", show_default=True
     )
@@ -147,7 +147,7 @@ def with_inspection(
     )  # fmt: skip
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @_with_options
+        @with_options
         @click.option("--mode", type=click.Choice(modes), help=means)
         @template_option
         @as_json
@@ -176,7 +176,7 @@ def _nothing_collected() -> Iterator[None]:
             gc.freeze()
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the MODEL argument and the options of every command that opens a model."""
     for decorated in (
         click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ingot.support.files import make_folder, written
 
 if TYPE_CHECKING:
     from ingot.session.inference import InferenceSession
+    from ingot.session.source import NodeArg
 
 
 @click.command()
@@ -50,7 +52,11 @@ def run(
             raise click.UsageError(f"--output {output}: {names[0]!r} is {types[names[0]]}, no array, expected a folder")
     if seed is not None and not random:
         raise click.UsageError("--seed: got no --random, expected --random")
-    feeds = _random_inputs(session, model, inputs, seed or 0, as_json) if random else read_inputs(session, inputs)
+    feeds = (
+        _random_inputs(session, model, inputs, seed or 0, as_json)
+        if random
+        else read_inputs(session.get_inputs(), inputs)
+    )
     with progress("running"):
         results = dict(zip(names, session.run(None, feeds), strict=True))
     if output is not None:
@@ -70,7 +76,7 @@ def _random_inputs(
 ) -> dict[str, Any]:
     """Return the arrays of --input and random arrays for the other inputs, by input name."""
     drawn = random_feeds(session, model.dims, seed)
-    given = read_inputs(session, inputs, is_part=True)
+    given = read_inputs(session.get_inputs(), inputs, is_part=True)
     if not is_quiet:
         for name, array in drawn.items():
             if name in given:
@@ -79,12 +85,12 @@ def _random_inputs(
     return drawn | given
 
 
-def read_inputs(session: InferenceSession, inputs: tuple[str, ...], is_part: bool = False) -> dict[str, np.ndarray]:
-    """Read the arrays of `[name=]path` arguments by input name. is_part: some inputs may be missing.
+def read_inputs(arguments: Sequence[NodeArg], inputs: tuple[str, ...], is_part: bool = False) -> dict[str, np.ndarray]:
+    """Read the arrays of `[name=]path` options by input name. arguments: the model's. is_part: some may be missing.
 
     Raises UsageError if the arguments do not fit the model's inputs.
     """
-    expected = [argument.name for argument in session.get_inputs()]
+    expected = [argument.name for argument in arguments]
     named, unnamed = {}, []
     for text in inputs:
         name = next((n for n in expected if text.startswith(f"{n}=")), None)
@@ -101,7 +107,7 @@ def read_inputs(session: InferenceSession, inputs: tuple[str, ...], is_part: boo
             named[name] = text[len(name) + 1 :]
     free = [name for name in expected if name not in named]
     if len(unnamed) > len(free) or (len(unnamed) < len(free) and not is_part):
-        wanted = ", ".join(f"{a.name} {a.type}{list(a.shape)}" for a in session.get_inputs())
+        wanted = ", ".join(f"{a.name} {a.type}{list(a.shape)}" for a in arguments)
         hint = "" if inputs else "; use --random for random arrays"
         raise click.UsageError(f"--input: got {len(inputs)}, expected {len(expected)}: {wanted}{hint}")
     paths = named | dict(zip(free, unnamed, strict=False))

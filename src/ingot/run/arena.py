@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import ResourceError
+from ingot.lower.view import View
 from ingot.run.store import allocate
 from ingot.support.config import check
 from ingot.support.locks import OwnedLock
@@ -20,6 +21,12 @@ _ALIGNMENT = 64
 _LEAST_PREFETCH = 64 << 20  # bytes: prefetching less memory than this saves no time
 _TOUCHED_AT_ONCE = 32 << 20
 _MOST_SPARE = 1 << 20  # bytes of a prefetched region that may stay unused
+
+
+def memory_view(memory: np.ndarray, offset: int, view: View) -> np.ndarray:
+    """Return a view as an array over memory. offset: of the view's tensor, in bytes."""
+    strides = tuple(int(stride) * view.dtype.itemsize for stride in view.strides)
+    return np.ndarray(view.shape, view.dtype.numpy, memory.data, offset + view.byte_offset, strides)
 
 
 class Memory:

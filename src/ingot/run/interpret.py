@@ -30,7 +30,7 @@ from ingot.support.files import mapped_files
 
 # A tensor is an array, a sequence a list, a map a dictionary of Python numbers, an optional its value or None.
 Array = Any
-Watch = Callable[[str, Array], None]
+Watch = Callable[[str, Array], Array | None]
 
 
 class Inner(Protocol):
@@ -63,10 +63,11 @@ def interpret(
 
     feeds: an array for every input; a state may be fed too, otherwise it has its initial value. float64: f32 data,
     feeds and attributes become f64, which makes this the oracle. watch(name, array) is called with every result, also
-    inside subgraphs. symbols: known dims, if this graph is a part of another; dims measured here are added. inner: runs
-    subgraphs instead of the reference, by the first result of the node and the attribute. kernels: compute nodes
-    instead of their references, by the first result. Raises InputError for a wrong name, dtype, rank, dim or index,
-    LoadError for a weight without data, and ResourceError when out of memory.
+    inside subgraphs; an array that it returns replaces the result. symbols: known dims, if this graph is a part of
+    another; dims measured here are added. inner: runs subgraphs instead of the reference, by the first result of the
+    node and the attribute. kernels: compute nodes instead of their references, by the first result. Raises InputError
+    for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and ResourceError when out of
+    memory.
     """
     bound = bind_symbols(graph, feeds, symbols or {}, float64=float64)
     for file in mapped_files(value.data for value in graph.values.values() if value.data is not None):
@@ -291,8 +292,8 @@ class _Run:
             if name in self.measured:
                 self._measure(name, array)
             self._expect_declared(name, array)
-            if self.watch is not None:
-                self.watch(name, array)
+            if self.watch is not None and (replacement := self.watch(name, array)) is not None:
+                array = replacement
             if self.reads[name]:
                 self.arrays[name] = array
 

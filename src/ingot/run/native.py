@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,9 @@ from ingot.ir.node import shown_sources
 from ingot.ir.sized import has_sizes
 from ingot.ir.text import index_location
 from ingot.lower.lowered import Lowered, sizes_of
+from ingot.lower.view import View
 from ingot.plan.memory import Plan, canaries
-from ingot.run.arena import Arena, Memory
+from ingot.run.arena import Arena, Memory, memory_view
 from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
@@ -240,6 +241,36 @@ class NativeProgram:
             if self.library.entry.ingot_run_timed(ready.program, table.rows, table.fault, pointer, is_separate):
                 self._raise_fault(table)
         return outputs, times[:, :steps]
+
+    def run_watched(
+        self, inputs: Sequence[np.ndarray], watch: Callable[[int, Callable[[View], np.ndarray]], None]
+    ) -> list[np.ndarray]:
+        """Run one step at a time, with the kernels, tasks and addresses of `run`, whose bits the results have.
+
+        watch(step, memory) is called after each step; memory(view) is the memory of a view, which the caller may
+        change. Raises as `run` does.
+        """
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
+        table = self.pointers([*inputs, *outputs])
+        ready, memory, state = self._prepare()
+        whole, regions = ready.program, {**memory.regions, **state.regions}
+        arrays = dict(zip(self._slots, [*inputs, *outputs], strict=True))
+
+        def memory_of(view: View) -> np.ndarray:
+            tensor, address = self.lowered.tensors[view.tensor], self.plan.addresses[view.tensor]
+            if tensor.packed_weight is not None:
+                return memory_view(self._weights[tensor.packed_weight.key].reshape(-1).view(np.uint8), 0, view)
+            if address.region in arrays:
+                return memory_view(arrays[address.region].reshape(-1).view(np.uint8), 0, view)
+            return memory_view(regions[address.region], address.offset, view)
+
+        for index in range(len(self.plan.steps)):
+            step = self.library.new("ingot_program", whole[0])
+            step.steps, step.step_count = whole.steps + index, 1
+            if self._run(step, table.rows, table.fault):
+                self._raise_fault(table)
+            watch(index, memory_of)
+        return outputs
 
     def tensor(self, id: str) -> np.ndarray:
         """Return a root tensor of the arena as a view of its memory."""

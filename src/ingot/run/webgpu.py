@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +18,7 @@ from ingot.lower.lowered import Lowered
 from ingot.lower.view import View
 from ingot.plan.gpu_dispatch import FAULT_BYTES, Allocation, Dispatches, device_array, dispatches, grid
 from ingot.plan.memory import Address, Plan, canaries
-from ingot.run.arena import Arena
+from ingot.run.arena import Arena, memory_view
 from ingot.run.device import PARAMETER_BYTES, READ, Device, encodable, encode, mapped, open_device
 from ingot.run.native import CANARY, index_error
 from ingot.run.store import WeightStore
@@ -119,6 +119,50 @@ class WebgpuProgram:
         for region, start in self._canaries:
             here = found[region][start : start + self.plan.canary_bytes]
             assert (here == CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
+
+    def run_watched(
+        self, inputs: Sequence[np.ndarray], watch: Callable[[int, Callable[[View], np.ndarray]], None]
+    ) -> list[np.ndarray]:
+        """Run one dispatch at a time; as `NativeProgram.run_watched`. Changed memory is written back to the device."""
+        with self._device.lock.once(), self._device.guarded():
+            for (name, offset), array in zip(self._inputs, inputs, strict=True):
+                narrow = device_array(array, self.lowered.inputs[name].dtype, f"input {name!r}", InputError)
+                self._staging[offset : offset + narrow.nbytes] = narrow.reshape(-1).view(np.uint8)
+            if self._staging.size:
+                self._device.gpu.queue.write_buffer(self._buffers["inputs"], 0, self._staging)
+            last = {number: i for i, step in enumerate(self.dispatches.steps) for number in step.numbers}
+            encoder = self._device.gpu.create_command_encoder()
+            encoder.clear_buffer(self._buffers["outputs"], 0, FAULT_BYTES)
+            self._device.gpu.queue.submit([encoder.finish()])
+            for index, step in enumerate(self.dispatches.steps):
+                encoder = self._device.gpu.create_command_encoder()
+                compute = encoder.begin_compute_pass()
+                encode(compute, self._steps[index : index + 1], self._grids[index : index + 1])
+                compute.end()
+                self._device.gpu.queue.submit([encoder.finish()])
+                for number in (number for number in dict.fromkeys(step.numbers) if last[number] == index):
+                    self._watch(number, watch)
+            found = self._copied("outputs")
+            self._raise_fault(found[:FAULT_BYTES].view(np.int32))
+        return [self._output(found, *each, {}) for each in self._outputs]
+
+    def _watch(self, number: int, watch: Callable[[int, Callable[[View], np.ndarray]], None]) -> None:
+        """Call a watch with the memory of the device, and write what it changed."""
+        regions: dict[str, tuple[np.ndarray, bytes]] = {}
+        locations = {v.tensor: self.dispatches.inputs[name] for name, v in self.lowered.inputs.items()}
+        locations |= {v.tensor: self.dispatches.outputs[name] for name, v in self.lowered.outputs.items()}
+
+        def memory(view: View) -> np.ndarray:
+            address = locations.get(view.tensor) or self.plan.addresses[view.tensor]
+            if address.region not in regions:
+                content = self._copied(address.region)
+                regions[address.region] = content.copy(), content.tobytes()
+            return memory_view(regions[address.region][0], address.offset, view)
+
+        watch(number, memory)
+        for region, (content, before) in regions.items():
+            if content.tobytes() != before:
+                self._device.gpu.queue.write_buffer(self._buffers[region], 0, content)
 
     def outputs(self) -> np.ndarray:
         """Return the bytes of all outputs of the last run."""

@@ -1,0 +1,144 @@
+"""`ingot compare`: run a model in two ways, and compare the values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingot.cli.conditions import ConditionError, asserted, expect
+from ingot.cli.model import as_json, with_options
+from ingot.cli.terminal import print_folded, print_json, print_table, progress
+from ingot.ir.dim import Limit
+
+if TYPE_CHECKING:
+    from ingot.inspect.comparison import ComparedValue, Comparison
+    from ingot.inspect.comparison.measure import Error
+
+_SIDES = ("native", "webgpu", "emit-c", "interpret", "float64", "onnxruntime", "torch")
+_ROWS = 10  # values in a table without --all
+
+
+@click.command()
+@with_options
+@click.option("--a", "a", type=click.Choice(_SIDES), default="native", show_default=True, help="The side to judge.")
+@click.option("--b", "b", default="float64", metavar=f"[{'|'.join(_SIDES)}|MODEL2]", show_default=True,
+              help="The side to judge by: an executor, or another model, which the reference runs.")  # fmt: skip
+@click.option(
+    "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="Input file; files without NAME are used in order."
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Random seed of the other inputs.")
+@click.option(
+    "--against", type=click.Choice(["f32"]), help="Rank values by the rounding of --precision; do not judge them."
+)
+@click.option("--all", "is_complete", is_flag=True, help="List every value, not only those with the largest errors.")
+@asserted
+@as_json
+def compare(
+    model: str, threads: int, dims: dict[str, int | Limit], precision: str | None, a: str, b: str,
+    inputs: tuple[str, ...], seed: int, against: str | None, is_complete: bool, conditions: tuple[str, ...],
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Run MODEL in two ways, and name the first node that leaves its tolerance.
+
+    Every value that both sides compute is compared: first types, then numbers. The local error is that of a node on
+    the values of side B, the accumulated one that of a run of side A. Inputs without --input are random: floats in
+    -1..1, integers 0 or 1; dims without --dim are 1.
+
+    The exit code is 1 if a value leaves its tolerance. Names for --assert: local, accumulated, mean, median, quantile,
+    ulp, noise, divergence (the largest of all values), cosine (the smallest), values.
+
+    \b
+    ingot compare digits
+    ingot compare digits --b interpret --dim batch=3
+    ingot compare digits --precision int8 --against f32
+    """
+    from ingot.inspect.comparison import SIDES, compare
+
+    if b not in SIDES and not os.path.exists(b):
+        raise click.UsageError(f"--b: got {b!r}, expected one of {', '.join(SIDES)} or the path of a model")
+    if limits := [name for name, dim in dims.items() if isinstance(dim, Limit)]:
+        raise click.UsageError(f"--dim: a limit, got {', '.join(limits)}, expected numbers")
+    sizes = {name: dim for name, dim in dims.items() if isinstance(dim, int)}
+    arrays = _read(model, inputs) if inputs else {}
+    with progress(f"comparing {model}"):
+        found = compare(
+            model, a=a, b=b, inputs=arrays, dims=sizes, precision=precision, against=against, threads=threads, seed=seed
+        )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_folded(str(found))
+        _print_values(found, is_complete)
+    expect(conditions, _numbers(found))
+    if not found.agrees:
+        raise ConditionError(f"compare: {found.a} and {found.b} differ")
+
+
+def _read(model: str, inputs: tuple[str, ...]) -> dict[str, Any]:
+    """Return the arrays of --input by name."""
+    from ingot.cli.run import read_inputs
+    from ingot.inspect.model import InspectedModel
+    from ingot.session.source import node_arg
+
+    graph = InspectedModel(model, assumed=1).loaded
+    return dict(read_inputs([node_arg(name, graph.values[name].type) for name in graph.inputs], inputs, is_part=True))
+
+
+def _print_values(found: Comparison, is_complete: bool) -> None:
+    rows = list(found.values)
+    if not is_complete:
+        worst = {row.name for row in sorted(rows, key=lambda row: -_rank(row, found.is_precision))[:_ROWS]}
+        rows = [row for row in rows if row.name in worst]
+    if found.is_precision:
+        table = (
+            [row.name, row.kernel, _shown(row.noise), _shown(row.cosine, 8), _shown(row.divergence)] for row in rows
+        )
+        print_table(["value", "kernel", "noise", "cosine", "KL"], table, right=["noise", "cosine", "KL"])
+        return
+    columns = ["value", "kernel", "local", "accumulated", "tolerance", "problem"]
+    table = (
+        [row.name, row.kernel, _largest(row.local), _largest(row.accumulated), _shown(row.tolerance), row.problem]
+        for row in rows
+    )
+    print_table(columns, table, right=columns[2:5])
+
+
+def _rank(row: ComparedValue, is_precision: bool) -> float:
+    """Return how early a value is in a short list."""
+    if row.problem:
+        return float("inf")
+    error = row.local or row.accumulated
+    return (row.noise or 0.0) if is_precision else 0.0 if error is None else error.maximum / max(row.tolerance, 1e-30)
+
+
+def _largest(error: Error | None) -> str:
+    return "" if error is None else _shown(error.maximum)
+
+
+def _shown(number: float | None, digits: int = 3) -> str:
+    return "" if number is None else f"{number:.{digits}g}"
+
+
+def _numbers(found: Comparison) -> Mapping[str, float | None]:
+    """Return the numbers that conditions may use."""
+    own = [error for row in found.values if (error := row.local or row.accumulated) is not None]
+    local = [row.local.maximum for row in found.values if row.local is not None]
+    whole = [row.accumulated.maximum for row in found.values if row.accumulated is not None]
+    return {
+        "values": len(found.values),
+        "local": max(local, default=None),
+        "accumulated": max(whole, default=None),
+        "mean": max((error.mean for error in own), default=None),
+        "median": max((error.median for error in own), default=None),
+        "quantile": max((error.quantile for error in own), default=None),
+        "ulp": max((error.ulp for error in own if error.ulp is not None), default=None),
+        "noise": max((row.noise for row in found.values if row.noise is not None), default=None),
+        "cosine": min((row.cosine for row in found.values if row.cosine is not None), default=None),
+        "divergence": max((row.divergence for row in found.values if row.divergence is not None), default=None),
+    }
+
+
+COMMANDS = [compare]

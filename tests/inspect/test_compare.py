@@ -1,0 +1,238 @@
+"""Comparisons: planted faults are found at their nodes, random graphs give no alarm, capturing changes no bit."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import ingot
+from adapters import adapter
+from ingot.compile import Mode, compile_mode
+from ingot.errors import InputError
+from ingot.inspect.comparison import planned_side
+from ingot.inspect.comparison.captured import Captured
+from ingot.inspect.comparison.compared import Compare
+from ingot.inspect.comparison.measure import cosine, divergence, measure, noise, permuted_axes
+from ingot.inspect.comparison.result import Comparison
+from ingot.inspect.comparison.sides import Planned, Reference, Side
+from ingot.ir.graph import Graph
+from ingot.ir.text import parse
+from ingot.passes import optimize
+from ingot.passes.precision import F32
+from ingot.run.interpret import bind_symbols
+from ingot.session.source import target_of
+from inspect_models import DIGITS, TINY_LM
+from planted_faults import FAULTS, PROGRAM_FAULTS, Fault
+from random_graphs import random_graph
+
+assert adapter  # a fixture
+
+
+def side(executor: str, graph: Graph, feeds: dict) -> Side:
+    """A side over a graph that has not been through the passes."""
+    if executor in ("interpret", "float64"):
+        return Reference(graph, feeds, float64=executor == "float64")
+    optimized = graph.copy()
+    optimize(optimized)
+    return planned_side(executor, optimized, feeds, Mode(sizes=bind_symbols(graph, feeds)), 2)
+
+
+def compared(a: Side, graph: Graph, feeds: dict) -> Comparison:
+    return Compare("model", a, Reference(graph, feeds, float64=True), graph, feeds).result()
+
+
+def expect_found(fault: Fault, executor: str, *, checks_sound: bool = True) -> None:
+    """The sound graph agrees; the faulty one differs first at the fault's node."""
+    graph, feeds = fault.build()
+    optimized = graph.copy()
+    optimize(optimized)
+    faulty = optimized.copy()
+    fault.plant(faulty)
+    if checks_sound:
+        assert compared(planned_side(executor, optimized, feeds, Mode(), 2), graph, feeds).agrees
+    first = compared(planned_side(executor, faulty, feeds, Mode(), 2), graph, feeds).first
+    assert first is not None and fault.node in (first.name, *first.replaced), first
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_fault_in_a_graph_is_found(fault: Fault) -> None:
+    expect_found(fault, "native")
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=() if i % 4 == 0 else pytest.mark.slow) for i, f in enumerate(FAULTS)], ids=str
+)
+def test_a_fault_in_a_graph_is_found_on_webgpu(adapter: str, fault: Fault) -> None:
+    expect_found(fault, "webgpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS[::4], ids=str)
+def test_a_fault_in_a_graph_is_found_in_emitted_c(monkeypatch, fault: Fault) -> None:
+    monkeypatch.setenv("CFLAGS", "-O0")
+    expect_found(fault, "emit-c", checks_sound=False)  # each side is compiled twice
+
+
+@pytest.mark.parametrize("fault", PROGRAM_FAULTS, ids=str)
+def test_a_fault_in_a_program_is_found(fault: Fault) -> None:
+    graph, feeds = fault.build()
+    optimized = graph.copy()
+    optimize(optimized)
+    compiled = compile_mode(optimized, target_of("native", 2, F32))
+    fault.break_program(compiled)
+    first = compared(Planned(compiled, feeds, 2), graph, feeds).first
+    assert first is not None and fault.node in (first.name, *first.replaced), first
+    assert first.problem in ("numbers", "layout")  # the passes are not to blame
+
+
+def expect_no_alarm(seed: int, executors: tuple[str, ...]) -> None:
+    graph, feeds = random_graph(seed)
+    for a, b in zip(executors, (*executors[1:], executors[0]), strict=True):
+        found = Compare(str(seed), side(a, graph, feeds), side(b, graph, feeds), graph, feeds).result()
+        assert found.agrees, f"seed {seed}: {found}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_graphs_give_no_alarm(seed: int) -> None:
+    expect_no_alarm(seed, ("native", "float64", "interpret"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(50))
+def test_random_graphs_give_no_alarm_on_any_executor(adapter: str, seed: int) -> None:
+    expect_no_alarm(seed, ("native", "webgpu", "float64", "interpret"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("b", ["onnxruntime", "emit-c", "interpret", DIGITS])
+def test_sides_of_other_kinds_agree(monkeypatch, b: str) -> None:
+    monkeypatch.setenv("CFLAGS", "-O0")
+    assert ingot.compare(DIGITS, b=b, dims={"batch": 2}).agrees
+
+
+@pytest.mark.slow
+def test_torch_is_a_side() -> None:
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    examples = (torch.randn(3, 8),)
+    for a, b in (("native", "torch"), ("torch", "float64")):
+        found = ingot.compare(model.eval(), a=a, b=b, example_inputs=examples)
+        assert found.agrees and len(found.values) >= 3, found
+
+
+def test_a_result_prints_and_converts() -> None:
+    found = ingot.compare(DIGITS, b="interpret", inputs={"image": np.ones((2, 1, 8, 8), np.float32)})
+    row = found.value("gelu")
+    assert "conv2d" in row.replaced and "node_conv2d" in {source.name for source in row.sources}
+    assert "every value is within its tolerance" in str(found) and json.loads(json.dumps(found.to_json()))["agrees"]
+
+
+def test_types_come_before_numbers() -> None:
+    graph = parse("input x: f32[2, 3]\ny = relu(x): f32[2, 3]\nz = tanh(y): f32[2, 3]\noutput z = z")
+    other = parse("input x: f32[2, 3]\ny = permute(x, axes=[1, 0]): f32[3, 2]\nz = tanh(y): f32[3, 2]\noutput z = z")
+    feeds = {"x": np.ones((2, 3), np.float32)}
+    first = Compare("model", Reference(other, feeds), Reference(graph, feeds), graph, feeds).result().first
+    assert first is not None and (first.name, first.problem) == ("y", "shape") and first.local is None
+
+
+def test_the_origin_of_a_nan_is_named() -> None:
+    graph = parse(
+        "input x: f32[3]\nconstant c: f32[3] = [1.0, 1.0, 1.0]\na = sub(x, c): f32[3]\ny = log(a): f32[3]\n"
+        "z = tanh(y): f32[3]\noutput z = z"
+    )
+    found = compared(
+        side("native", graph, {"x": np.array([3, 2, 0.5], np.float32)}), graph, {"x": np.array([3, 2, 0.5], np.float32)}
+    )
+    assert found.nonfinite is not None and found.nonfinite.at == (2,)
+    assert "log 'y'" in found.nonfinite.origin and "'a' -0.5" in found.nonfinite.origin
+
+
+def test_a_value_that_changes_between_runs_is_reported() -> None:
+    class Unsteady(Reference):
+        def run(self) -> dict:
+            return {name: array + 1 for name, array in super().run().items()}
+
+    graph = parse("input x: f32[3]\ny = relu(x): f32[3]\noutput y = y")
+    found = compared(Unsteady(graph, {"x": np.ones(3, np.float32)}), graph, {"x": np.ones(3, np.float32)})
+    assert found.changed == ("A: y",) and not found.agrees
+
+
+def test_a_precision_is_ranked_by_its_error() -> None:
+    found = ingot.compare(DIGITS, precision="int8", against="f32", dims={"batch": 4})
+    assert found.keep_wider and found.first is None
+    noisy = found.value(found.keep_wider[0])
+    assert 1e-3 < noisy.noise < 1e-1 and 0.99 < noisy.cosine < 1 and 0 < noisy.divergence < 1e-3
+    assert found.value("div").noise == 0
+
+
+def test_a_language_model_is_compared_by_layer_and_position() -> None:
+    ids = np.arange(5, dtype=np.int32)
+    found = ingot.compare(TINY_LM, inputs={"ids": ids}, b="interpret")
+    assert found.agrees and found.value("model.logits").shape == (5, 4096)
+    ranked = ingot.compare(TINY_LM, precision="int8", against="f32", dims={"rows": 3})
+    assert "int8" in ranked.a and any("mlp" in name or "gated" in name for name in ranked.keep_wider)
+    with pytest.raises(InputError, match="the input ids and the dim rows, got image"):
+        ingot.compare(TINY_LM, inputs={"image": ids})
+    with pytest.raises(InputError, match="no such side of a language model, got 'torch'"):
+        ingot.compare(TINY_LM, b="torch")
+
+
+def test_captured_arrays_are_stored_on_disk() -> None:
+    captured = Captured(memory_bytes=100)
+    arrays = {f"x{i}": np.random.default_rng(i).random((3, i)) for i in range(8)} | {
+        "scalar": np.float32(3).reshape(())
+    }
+    for name, array in arrays.items():
+        captured.add(name, array)
+    assert captured.file_bytes and set(captured) == set(arrays) and len(captured) == len(arrays)
+    for name, array in arrays.items():
+        assert np.array_equal(captured[name], array) and captured[name].dtype == array.dtype
+
+
+def test_errors_are_measured() -> None:
+    expected = np.linspace(1, 2, 1000)
+    got = expected.astype(np.float32).copy()
+    got[7] += np.float32(0.5)
+    error = measure(got, expected)
+    assert error.at == (7,) and error.maximum == pytest.approx(0.5 / expected[7], rel=1e-6)
+    assert error.median < 1e-7 and error.quantile < 1e-7 and error.ulp == pytest.approx(0.5 * 2**23, rel=0.01)
+    got[3] = np.nan
+    assert measure(got, expected).maximum == np.inf and measure(got, expected).at == (3,)
+    assert permuted_axes(np.arange(6.0).reshape(2, 3).T.reshape(2, 3), np.arange(6.0).reshape(2, 3), 0) == (1, 0)
+    p = np.array([[1.0, 2.0, -np.inf]])
+    assert (
+        divergence(p, p) == 0
+        and cosine(p[:, :2], 2 * p[:, :2]) == pytest.approx(1)
+        and noise(2 * p[:, :2], p[:, :2]) == 1
+    )
+    q = np.array([[2.0, 1.0, -np.inf]])
+    assert divergence(q, p) == pytest.approx(np.tanh(0.5))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"a": "gpu"}, "unknown side, got 'gpu'"),
+        ({"against": "f32"}, "option against"),
+        ({"dims": {"b": 2}}, "no such dim, got b"),
+        ({"inputs": {"image": np.ones((1, 1, 8, 9), np.float32)}}, "wrong dim 3, got 9, expected 8"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_errors(options: dict, error: str) -> None:
+    with pytest.raises(InputError, match=error):
+        ingot.compare(DIGITS, **options)
+
+
+def test_the_command_fails_if_a_condition_does(call, tmp_path) -> None:
+    assert call("compare", DIGITS, "--assert", "local<1e-5", "--assert", "values==9")[0] == 0
+    code, _, err = call("compare", DIGITS, "--assert", "local<1e-12")
+    assert code == 1 and "does not hold, got local" in err
+    assert call("compare", DIGITS, "--assert", "local~1")[0] == 2
+    assert call("compare", DIGITS, "--assert", "speed>1")[0] == 2
+    np.save(tmp_path / "x.npy", np.ones((2, 1, 8, 8), np.float32))
+    code, out, _ = call("compare", DIGITS, "--input", f"image={tmp_path / 'x.npy'}", "--all", "--json")
+    assert code == 0 and json.loads(out)["values"][0]["shape"] == [2, 1, 8, 8]
+    assert os.path.exists(DIGITS) and call("compare", DIGITS, "--b", "absent.onnx")[0] == 2

@@ -1,0 +1,121 @@
+"""The report: its data agrees with the other documents, its layout overlaps nowhere, its page works in a browser."""
+
+import base64
+import json
+import re
+import zlib
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chromium import PROGRAM, Chromium, Tab
+from ingot.inspect.model import InspectedModel
+from ingot.inspect.plans import measured_steps
+from ingot.inspect.report import report_document, report_page
+from ingot.inspect.report.layout import HEIGHT, WIDTH, layout
+from inspect_models import DIGITS, TINY_LM, write_large
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> tuple[Path, dict]:
+    model = InspectedModel(str(DIGITS), assumed=1)
+    times, _ = measured_steps(str(DIGITS), {"batch": 1}, None, 1, 3)
+    document = report_document(model, times)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(report_page(document))
+    return path, document
+
+
+def data_of(path: Path) -> dict:
+    """The data in a page."""
+    packed = re.search(r'id="data">([^<]*)<', path.read_text())
+    assert packed is not None
+    return json.loads(zlib.decompress(base64.b64decode(packed.group(1))))
+
+
+def test_a_page_contains_its_document(page) -> None:
+    path, document = page
+    assert data_of(path) == json.loads(json.dumps(document, default=str))
+    text = path.read_text()
+    assert not re.search(r"(src|href)=\"(?!data:)|url\(|https?:", text.partition('id="data"')[0])
+    model = InspectedModel(str(DIGITS), assumed=1)
+    for stage, shown in document["stages"].items():
+        view = model.view(stage)
+        assert shown["names"] == list(view.items) and len(shown["x"]) == len(shown["names"])
+    plan = model.compiled.segments[0].plan
+    assert document["arena"]["bytes"] == plan.arena_bytes and document["arena"]["peak_bytes"] == plan.lower_bound_bytes
+    assert {(row[1], row[2]) for row in document["arena"]["rectangles"]} == set(plan.live.values())
+    assert sum(row[2] for row in document["weights"]["formats"]) == sum(row[3] for row in document["weights"]["rows"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nodes_are_inside_of_their_groups_and_overlap_nowhere(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 300))
+    paths = [tuple(f"m{i}" for i in rng.integers(0, 3, rng.integers(0, 4))) for _ in range(count)]
+    edges = [(int(rng.integers(0, b)), b) for b in range(1, count) for _ in range(int(rng.integers(0, 3)))]
+    found = layout(paths, edges)
+    boxes = {box.path: box for box in found.boxes}
+    for path, (x, y) in zip(paths, found.nodes, strict=True):
+        assert x >= 0 and x + WIDTH <= found.width + 1e-6 and y >= 0 and y + HEIGHT <= found.height + 1e-6
+        for length in range(1, len(path) + 1):
+            box = boxes[path[:length]]
+            assert box.x <= x and x + WIDTH <= box.x + box.width and box.y <= y and y + HEIGHT <= box.y + box.height
+    ordered = sorted(found.nodes)
+    assert len(set(ordered)) == count
+    for i, (x, y) in enumerate(ordered):
+        for other_x, other_y in ordered[i + 1 : i + 40]:
+            assert other_x >= x + WIDTH - 1e-6 or abs(other_y - y) >= HEIGHT - 1e-6
+
+
+def test_a_chain_is_read_from_top_to_bottom() -> None:
+    found = layout([()] * 10, list(pairwise(range(10))))
+    assert all(a[1] < b[1] and a[0] == b[0] for a, b in pairwise(found.nodes))
+
+
+def test_the_command_writes_a_page(call, tmp_path) -> None:
+    code, out, err = call("report", TINY_LM, "-o", tmp_path / "lm.html")
+    assert (code, err) == (0, "") and "after the passes" in out
+    assert set(data_of(tmp_path / "lm.html")["stages"]) == {"graph", "optimized", "plan"}
+    assert call("report", TINY_LM, "-o", tmp_path / "lm.html", "--measure")[0] == 2
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium")
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_page_works_in_a_browser(page, tmp_path, dark: bool) -> None:
+    path, document = page
+    browser = Chromium(tmp_path)
+    try:
+        tab = Tab(browser, f"file:{'//'}{path}", dark=dark)
+        tab.wait_for("window.report && window.report.drawing.painted > 0")
+        tab.evaluate("document.getElementById('search').value = 'gelu_1'")
+        tab.evaluate("document.getElementById('search').dispatchEvent(new Event('input'))")
+        assert "gelu_1" in tab.evaluate("document.getElementById('details').textContent")
+        for number in range(4):
+            tab.evaluate(f"document.querySelectorAll('#tabs button')[{number}].click()")
+        rows = tab.evaluate("document.querySelectorAll('#weights table')[1].rows.length")
+        assert rows == document["weights"]["count"] + 1
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert not tab.errors and tab.requests == [f"file:{'//'}{path}"]
+    finally:
+        browser.close()
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium")
+@pytest.mark.slow
+def test_twenty_thousand_nodes_are_drawn(tmp_path) -> None:
+    model = InspectedModel(str(write_large(tmp_path / "large.onnx", 4000)), assumed=1)
+    path = tmp_path / "large.html"
+    path.write_text(report_page(report_document(model)))
+    browser = Chromium(tmp_path)
+    try:
+        tab = Tab(browser, f"file:{'//'}{path}")
+        tab.wait_for("window.report && window.report.drawing.painted > 0")
+        tab.evaluate("report.drawing.fit(), report.drawing.paint()")
+        assert tab.evaluate("report.drawing.painted") == 20_000
+        assert path.stat().st_size < 4e6 and not tab.errors
+    finally:
+        browser.close()
