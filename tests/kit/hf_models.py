@@ -11,6 +11,8 @@ import numpy as np
 import torch
 import transformers
 
+import hf_recurrent_cases
+
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
 
@@ -169,6 +171,10 @@ CASES = [
     Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True, "partial_rotary_factor": 0.25}),
     Case("starcoder2", "starcoder2", {"sliding_window": 9}),
     Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
+]
+CASES += [
+    Case(name, type, config, torch.bfloat16 if name.endswith("bf16") else torch.float32)
+    for name, type, config in hf_recurrent_cases.ROWS
 ]
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import LoadError
+from ingot.errors import LoadError, UnsupportedError
 from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
+from ingot.load.hf.recurrence import Recurrent
 from ingot.load.hf.settings import ACTIVATIONS, MAX_SIZE, Settings
 from ingot.load.hf.template import (
     Attention,
@@ -36,6 +37,8 @@ MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
 
 # The attention function: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
 Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
+# Builds a layer with recurrent state: (builder, step, x) -> rows.
+Recur = Callable[["LayerBuilder", Recurrent, str], str]
 
 
 class LayerBuilder:
@@ -52,6 +55,7 @@ class LayerBuilder:
         weights: Weights,
         rows: tuple[Known, ...],
         attend: Attend,
+        recur: Recur | None = None,
     ):
         self.graph = graph
         self.template = template
@@ -60,6 +64,7 @@ class LayerBuilder:
         self.rows = rows
         self.names: Mapping[str, Any] = settings.values
         self._attend = attend
+        self._recur = recur
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
         self._sources = 0  # steps and matrices that serve as origins of nodes
@@ -89,6 +94,10 @@ class LayerBuilder:
         """Use the names and paths outside of layers again."""
         self.names = self.settings.values
         self._path = self.weights.prefix
+
+    def full_path(self, name: str) -> str:
+        """Return the name of a weight or value of the current layer."""
+        return f"{self._path}{name}"
 
     def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
         """Add a node named after the current path and `hint`."""
@@ -148,6 +157,10 @@ class LayerBuilder:
                 return self._mlp(step, x)
             case Mixture():
                 return self._mixture(step, x)
+            case Recurrent():
+                if self._recur is None:
+                    raise UnsupportedError(f"{step.where}: {step.kind}: no recurrent state outside of a language model")
+                return self._recur(self, step, x)
             case Residual(steps):
                 return self.add("add", x, self.apply(steps, x), hint="residual")
             case Sum(branches):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.hf.config import INFINITE
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.template import Key, Template
 
@@ -121,7 +122,7 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
         return _computed(fallback, words | values, keys, where)
     _check(key, value, field_path, values)
-    return value
+    return [None if each == INFINITE else each for each in value] if key.type == "numbers" else value
 
 
 _MEANS = {
@@ -134,6 +135,7 @@ _MEANS = {
     "activation": f"one of {', '.join(ACTIVATIONS)}",
     "per_layer": "a list with one entry for each layer",
     "layers": "a list of layers",
+    "numbers": "a list of numbers",
 }
 
 
@@ -176,6 +178,8 @@ def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
             return isinstance(value, str) and value in ACTIVATIONS
         case "per_layer":
             return isinstance(value, list) and len(value) == values.get("layers") and all(map(_is_entry, value))
+        case "numbers":
+            return isinstance(value, list) and all(each == INFINITE or _is("number", each, values) for each in value)
         case "layers":
             return isinstance(value, list) and all(_is("count", each, values) for each in value)
     raise AssertionError(type)

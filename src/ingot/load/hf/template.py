@@ -14,9 +14,10 @@ from pathlib import Path
 from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
+from ingot.load.hf.recurrence import KINDS, Recurrent, read_recurrent
 
 FOLDER = Path(__file__).parents[2] / "templates"
-TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "layers")
+TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "layers", "numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Choose:
     otherwise: tuple[Step, ...]
 
 
-Step = Norm | Attention | Mlp | Mixture | Residual | Sum | Scale | Softcap | Choose
+Step = Norm | Attention | Mlp | Mixture | Recurrent | Residual | Sum | Scale | Softcap | Choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,12 +395,14 @@ class _Reader:
                 return Scale(body.expression())
             case "softcap":
                 return Softcap(body.expression())
+            case _ if kind in KINDS:
+                return read_recurrent(kind, body)
             case "choose":
                 parts = body.fields(("when", "then", "else"))
                 return Choose(parts["when"].expression(), self._steps(parts["then"]), self._steps(parts["else"]))
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
-            "expected one of norm, attention, mlp, mixture, residual, sum, scale, softcap, choose"
+            f"expected one of norm, attention, mlp, mixture, residual, sum, scale, softcap, choose, {', '.join(KINDS)}"
         )
 
     def _norm(self, item: Item) -> Norm:
