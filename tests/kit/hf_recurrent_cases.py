@@ -12,6 +12,26 @@ _HYBRID = {
 }  # fmt: skip
 _CONVS = {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "block_multiple_of": 16}
 
+_JAMBA = {
+    "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4, "mamba_dt_rank": 3, "mamba_d_state": 5,
+    "num_hidden_layers": 3,
+}  # fmt: skip
+_FACTORS = {
+    "mamba_d_ssm": 64, "lm_head_multiplier": 0.5, "embedding_multiplier": 2.0, "mlp_multipliers": [0.7, 1.2],
+    "key_multiplier": 0.6, "attention_in_multiplier": 1.3, "attention_out_multiplier": 0.8,
+    "ssm_multipliers": [0.9, 1.1, 0.7, 1.2, 0.6], "ssm_in_multiplier": 0.8, "ssm_out_multiplier": 1.1,
+    "time_step_limit": [0.01, 1.5],
+}  # fmt: skip
+_GRANITE = {
+    "num_local_experts": 0, "shared_intermediate_size": 24, "embedding_multiplier": 3.0, "attention_multiplier": 0.2,
+    "residual_multiplier": 0.7, "logits_scaling": 4.0,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}  # fmt: skip
+_DELTA = {
+    "linear_key_head_dim": 8, "linear_value_head_dim": 12, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "layer_types": ["linear_attention", "full_attention"], "head_dim": 16,
+}  # fmt: skip
+
 # Name, type and config of each case; the dtype is f32 unless the name ends in bf16.
 ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("lfm2", "lfm2", _CONVS | {"conv_bias": True}),
@@ -22,4 +42,23 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("falcon_mamba", "falcon_mamba", _MAMBA | {"mixer_rms_eps": 0.01}),
     ("mamba2", "mamba2", _MAMBA2 | {"time_step_limit": [0.3, 1.5]}),
     ("mamba2, bias", "mamba2", _MAMBA2 | {"use_bias": True, "use_conv_bias": False, "n_groups": 4}),
+    ("bamba", "bamba", _HYBRID | {"attn_layer_indices": [1], "mamba_proj_bias": True}),
+    ("jamba", "jamba", _JAMBA | {"mamba_proj_bias": True}),
+    ("jamba, one expert", "jamba", _JAMBA | {"num_experts": 1, "mamba_conv_bias": False}),
+    ("falcon_h1", "falcon_h1", _HYBRID | _FACTORS | {"mamba_rms_norm": True, "projectors_bias": True}),
+    (
+        "falcon_h1, norm after",
+        "falcon_h1",
+        _HYBRID | _FACTORS | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+    ),
+    ("falcon_h1, no norm", "falcon_h1", _HYBRID | {"mamba_d_ssm": 64, "mamba_proj_bias": True}),
+    ("granitemoehybrid", "granitemoehybrid", _HYBRID | _GRANITE),
+    ("granitemoehybrid, rope", "granitemoehybrid", _HYBRID | _GRANITE | {"position_embedding_type": "rope"}),
+    (
+        "recurrent_gemma",
+        "recurrent_gemma",
+        {"num_hidden_layers": 5, "attention_window_size": 9, "logits_soft_cap": 5.0},
+    ),
+    ("qwen3_5_text", "qwen3_5_text", _DELTA),
+    ("qwen3_5_text, bf16", "qwen3_5_text", _DELTA),
 ]

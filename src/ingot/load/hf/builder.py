@@ -83,7 +83,7 @@ class LayerBuilder:
         names = self.settings.values | {"layer": layer}
         for name, value in self.settings.values.items():
             key = self.template.config.get(name)
-            if key is not None and key.type == "per_layer":
+            if key is not None and key.type in ("per_layer", "cycle"):
                 names[name] = value[layer]
         for name, expression in self.template.layer_let.items():
             names[name] = expression.evaluate(names)
@@ -199,6 +199,8 @@ class LayerBuilder:
         if gate is None:
             inner = self._activate(activation, up)
         else:
+            factor = mlp.gate_scale.number(self.names)
+            gate = gate if factor == 1 else self.add("mul", gate, self.constant(factor), hint="scaled")
             inner = self.add("mul", self._activate(activation, gate), up, hint="gated")
         return self.linear(mlp.down, inner, size, width)
 
@@ -252,15 +254,24 @@ class LayerBuilder:
         if heads % kv_heads:
             fields = self.settings.field("heads", "kv_heads")
             raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
+        gate = None
         if attention.qkv is not None:
             q, k, v = self._split(attention, x)
         else:
             assert attention.q and attention.k and attention.v
             width = names["width"]
-            q = self._heads(self.linear(attention.q, x, width, heads * head_dim), attention.q_norm)
+            if attention.gated.evaluate(names):
+                both = self.linear(attention.q, x, width, heads * 2 * head_dim)
+                both = self.add("reshape", both, hint="heads", shape=(*self.rows, heads, 2 * head_dim))
+                gate, q = self._columns(both, head_dim, 2 * head_dim), self._columns(both, 0, head_dim)
+                q = q if attention.q_norm is None else self.norm(attention.q_norm, q)
+            else:
+                q = self._heads(self.linear(attention.q, x, width, heads * head_dim), attention.q_norm)
             k = self._heads(self.linear(attention.k, x, width, kv_heads * head_dim), attention.k_norm)
             v = self._heads(self.linear(attention.v, x, width, kv_heads * head_dim), None)
         result = self._attend(self, attention, q, k, v)
+        if gate is not None:
+            result = self.add("mul", result, self.add("sigmoid", gate, hint="gate"), hint="gated")
         result = self.add("reshape", result, hint="heads", shape=(*self.rows, heads * head_dim))
         return self.linear(attention.out, result, heads * head_dim, names["width"])
 

@@ -14,7 +14,7 @@ KINDS: dict[str, dict[str, str | None]] = {
     "short_conv": {"bias": "false", **_CONV},
     "mamba": {"inner": None, "size": None, "rank": None, "bias": "false", "norms": "'none'", "norm_eps": "0", **_CONV},
     "mamba2": {
-        "heads": None, "head_dim": None, "groups": None, "size": None, "bias": "false", "norm": "'after_gate'",
+        "heads": None, "head_dim": None, "groups": None, "size": None, "bias": "false", "out_bias": "null", "norm": "'after_gate'",
         "norm_groups": "1", "norm_eps": "0", "least_step": "null", "most_step": "null", "scales": "null", **_CONV,
     },
     "gated_delta": {

@@ -199,7 +199,10 @@ def _mamba2(layer: _Layer, x: str) -> str:
     result = layer.recur("linear_attention_of_rows", "scan", state, query, key, added, more=[decay], scale=1.0)
     skip = layer.add("reshape", layer.weight("D", heads), hint="skip", shape=(heads, 1))
     result = layer.add("add", result, layer.add("mul", values, skip, hint="skip"), hint="skipped")
-    return layer.linear("out_proj", _gated(layer, layer.heads(result, inner), gate, inner), inner, layer.width, "bias")
+    out_bias = "bias" if layer.value("out_bias") is None else "out_bias"
+    return layer.linear(
+        "out_proj", _gated(layer, layer.heads(result, inner), gate, inner), inner, layer.width, out_bias
+    )
 
 
 def _scaled(layer: _Layer, x: str, sizes: Sequence[int]) -> str:

@@ -116,12 +116,14 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
                 f"{field_path}: {'null' if is_there else 'missing'}, expected {_MEANS[key.type]} ({key.where})"
             )
         words = {word: word for word in (*ACTIVATIONS, *key.options)}
-        if key.type == "per_layer":
+        if key.type in ("per_layer", "cycle"):
             if not _is("size", values.get("layers"), values):
                 raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
         return _computed(fallback, words | values, keys, where)
     _check(key, value, field_path, values)
+    if key.type == "cycle":
+        return [value[i % len(value)] for i in range(values["layers"])]
     return [None if each == INFINITE else each for each in value] if key.type == "numbers" else value
 
 
@@ -134,6 +136,7 @@ _MEANS = {
     "word": "a word",
     "activation": f"one of {', '.join(ACTIVATIONS)}",
     "per_layer": "a list with one entry for each layer",
+    "cycle": "a list of words",
     "layers": "a list of layers",
     "numbers": "a list of numbers",
 }
@@ -178,6 +181,8 @@ def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
             return isinstance(value, str) and value in ACTIVATIONS
         case "per_layer":
             return isinstance(value, list) and len(value) == values.get("layers") and all(map(_is_entry, value))
+        case "cycle":
+            return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
         case "numbers":
             return isinstance(value, list) and all(each == INFINITE or _is("number", each, values) for each in value)
         case "layers":

@@ -17,7 +17,7 @@ from ingot.load.hf.expression import Expression
 from ingot.load.hf.recurrence import KINDS, Recurrent, read_recurrent
 
 FOLDER = Path(__file__).parents[2] / "templates"
-TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "layers", "numbers")
+TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "cycle", "layers", "numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Attention:
     q: Linear | None
     k: Linear | None
     v: Linear | None
+    gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
     qkv: Linear | None
     split: str  # layout of qkv rows: "stacked" q, k, v; "per_head" q, k, v of the first head, of the second ...
     out: Linear
@@ -99,6 +100,7 @@ class Mlp:
     gate_up: Linear | None
     down: Linear
     activation: Expression
+    gate_scale: Expression  # of the gate, before its activation
     size: Expression
 
 
@@ -419,7 +421,7 @@ class _Reader:
     def _attention(self, item: Item) -> Attention:
         found = item.fields(
             ("out",),
-            ("q", "k", "v", "qkv", "split", "bias", "q_norm", "k_norm", "rope", "scale", "window", "softcap"),
+            ("q", "k", "v", "qkv", "split", "bias", "q_norm", "k_norm", "rope", "scale", "window", "softcap", "gated"),
         )
         projections = {key for key in ("q", "k", "v", "qkv", "split") if key in found}
         if projections not in ({"q", "k", "v"}, {"qkv", "split"}):
@@ -431,6 +433,7 @@ class _Reader:
             linear.get("q"),
             linear.get("k"),
             linear.get("v"),
+            found["gated"].expression() if "gated" in found else Expression("false", item.where),
             linear.get("qkv"),
             found["split"].word("stacked", "per_head") if "split" in found else "stacked",
             linear["out"],
@@ -443,7 +446,7 @@ class _Reader:
         )
 
     def _mlp(self, item: Item) -> Mlp:
-        found = item.fields(("down",), ("up", "gate", "gate_up", "bias", "activation", "size"))
+        found = item.fields(("down",), ("up", "gate", "gate_up", "bias", "activation", "gate_scale", "size"))
         projections = {key for key in ("up", "gate", "gate_up") if key in found}
         if projections not in ({"up"}, {"up", "gate"}, {"gate_up"}):
             raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected up, gate or gate_up")
@@ -456,6 +459,7 @@ class _Reader:
             linear.get("gate_up"),
             linear["down"],
             found["activation"].expression() if "activation" in found else _name("activation", item),
+            found["gate_scale"].expression() if "gate_scale" in found else Expression("1", item.where),
             found["size"].expression() if "size" in found else _name("inner", item),
         )
 
