@@ -14,8 +14,9 @@ KINDS: dict[str, dict[str, str | None]] = {
     "short_conv": {"bias": "false", **_CONV},
     "mamba": {"inner": None, "size": None, "rank": None, "bias": "false", "norms": "'none'", "norm_eps": "0", **_CONV},
     "mamba2": {
-        "heads": None, "head_dim": None, "groups": None, "size": None, "bias": "false", "out_bias": "null", "norm": "'after_gate'",
-        "norm_groups": "1", "norm_eps": "0", "least_step": "null", "most_step": "null", "scales": "null", **_CONV,
+        "heads": None, "head_dim": None, "groups": None, "size": None, "bias": "false", "out_bias": "null",
+        "norm": "'after_gate'", "norm_groups": "1", "norm_eps": "0", "least_step": "null", "most_step": "null",
+        "scales": "null", **_CONV,
     },
     "gated_delta": {
         "heads": None, "head_dim": None, "key_heads": None, "key_dim": None, "layout": "'separate'", "norm_eps": None,
