@@ -1,8 +1,10 @@
-"""Cases of hf_models.py with recurrent state: types, and entries of their configs."""
+"""Tiny models with recurrent state, for hf_models.py."""
 
 from __future__ import annotations
 
-from typing import Any
+import torch
+
+from hf_case import Case
 
 _MAMBA = {"state_size": 5, "time_step_rank": 3, "conv_kernel": 3}
 _MAMBA2 = {"num_heads": 8, "head_dim": 8, "state_size": 6, "n_groups": 2, "chunk_size": 16}
@@ -32,33 +34,41 @@ _DELTA = {
     "layer_types": ["linear_attention", "full_attention"], "head_dim": 16,
 }  # fmt: skip
 
-# Name, type and config of each case; the dtype is f32 unless the name ends in bf16.
-ROWS: list[tuple[str, str, dict[str, Any]]] = [
-    ("lfm2", "lfm2", _CONVS | {"conv_bias": True}),
-    ("lfm2, sizes", "lfm2", _CONVS | {"conv_L_cache": 4, "block_auto_adjust_ff_dim": False}),
-    ("lfm2, bf16", "lfm2", _CONVS),
-    ("mamba", "mamba", _MAMBA | {"use_bias": True}),
-    ("mamba, no bias", "mamba", {"use_conv_bias": False, "tie_word_embeddings": False, "expand": 3}),
-    ("falcon_mamba", "falcon_mamba", _MAMBA | {"mixer_rms_eps": 0.01}),
-    ("mamba2", "mamba2", _MAMBA2 | {"time_step_limit": [0.3, 1.5]}),
-    ("mamba2, bias", "mamba2", _MAMBA2 | {"use_bias": True, "use_conv_bias": False, "n_groups": 4}),
-    ("bamba", "bamba", _HYBRID | {"attn_layer_indices": [1], "mamba_proj_bias": True}),
-    ("jamba", "jamba", _JAMBA | {"mamba_proj_bias": True}),
-    ("jamba, one expert", "jamba", _JAMBA | {"num_experts": 1, "mamba_conv_bias": False}),
-    ("falcon_h1", "falcon_h1", _HYBRID | _FACTORS | {"mamba_rms_norm": True, "projectors_bias": True}),
-    (
+RECURRENT_CASES = [
+    Case("lfm2", "lfm2", _CONVS | {"conv_bias": True}),
+    Case("lfm2, sizes", "lfm2", _CONVS | {"conv_L_cache": 4, "block_auto_adjust_ff_dim": False}, is_slow=True),
+    Case("lfm2, bf16", "lfm2", _CONVS, torch.bfloat16, is_slow=True),
+    Case("mamba", "mamba", _MAMBA | {"use_bias": True}),
+    Case("mamba, no bias", "mamba", {"use_conv_bias": False, "tie_word_embeddings": False, "expand": 3}, is_slow=True),
+    Case("falcon_mamba", "falcon_mamba", _MAMBA | {"mixer_rms_eps": 0.01}, is_slow=True),
+    Case("mamba2", "mamba2", _MAMBA2 | {"time_step_limit": [0.3, 1.5]}, is_slow=True),
+    Case("mamba2, bias", "mamba2", _MAMBA2 | {"use_bias": True, "use_conv_bias": False, "n_groups": 4}, is_slow=True),
+    Case("bamba", "bamba", _HYBRID | {"attn_layer_indices": [1], "mamba_proj_bias": True}, is_slow=True),
+    Case("jamba", "jamba", _JAMBA | {"mamba_proj_bias": True}, is_slow=True),
+    Case("jamba, one expert", "jamba", _JAMBA | {"num_experts": 1, "mamba_conv_bias": False}, is_slow=True),
+    Case(
+        "falcon_h1", "falcon_h1", _HYBRID | _FACTORS | {"mamba_rms_norm": True, "projectors_bias": True}, is_slow=True
+    ),
+    Case(
         "falcon_h1, norm after",
         "falcon_h1",
         _HYBRID | _FACTORS | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+        is_slow=True,
     ),
-    ("falcon_h1, no norm", "falcon_h1", _HYBRID | {"mamba_d_ssm": 64, "mamba_proj_bias": True}),
-    ("granitemoehybrid", "granitemoehybrid", _HYBRID | _GRANITE),
-    ("granitemoehybrid, rope", "granitemoehybrid", _HYBRID | _GRANITE | {"position_embedding_type": "rope"}),
-    (
+    Case("falcon_h1, no norm", "falcon_h1", _HYBRID | {"mamba_d_ssm": 64, "mamba_proj_bias": True}, is_slow=True),
+    Case("granitemoehybrid", "granitemoehybrid", _HYBRID | _GRANITE, is_slow=True),
+    Case(
+        "granitemoehybrid, rope",
+        "granitemoehybrid",
+        _HYBRID | _GRANITE | {"position_embedding_type": "rope"},
+        is_slow=True,
+    ),
+    Case(
         "recurrent_gemma",
         "recurrent_gemma",
         {"num_hidden_layers": 5, "attention_window_size": 9, "logits_soft_cap": 5.0},
+        is_slow=True,
     ),
-    ("qwen3_5_text", "qwen3_5_text", _DELTA),
-    ("qwen3_5_text, bf16", "qwen3_5_text", _DELTA),
+    Case("qwen3_5_text", "qwen3_5_text", _DELTA, is_slow=True),
+    Case("qwen3_5_text, bf16", "qwen3_5_text", _DELTA, torch.bfloat16, is_slow=True),
 ]

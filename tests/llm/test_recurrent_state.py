@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import ingot
-from hf_models import Case, save_model
-from hf_recurrent_cases import ROWS
+from hf_case import Case
+from hf_models import expected_logits, parameters, save_model
+from hf_recurrent_cases import RECURRENT_CASES
 from ingot.emit.language.model import emit_language_model
 from ingot.errors import StoppedError, UnsupportedError
 from ingot.llm.service import Service
@@ -15,7 +16,7 @@ from ingot.load.hf import load_dense, read_folder
 
 pytestmark = pytest.mark.checked
 
-CONFIGS = {name: (type, config) for name, type, config in ROWS}
+CASES = {case.name: case for case in RECURRENT_CASES}
 PROMPT = np.random.default_rng(1).integers(3, 99, 90).tolist()
 
 
@@ -23,8 +24,7 @@ PROMPT = np.random.default_rng(1).integers(3, 99, 90).tolist()
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LFM2: convolutions and attention."""
     folder = tmp_path_factory.mktemp("lfm2")
-    type, config = CONFIGS["lfm2"]
-    save_model(Case("lfm2", type, config), folder)
+    save_model(CASES["lfm2"], folder)
     return folder
 
 
@@ -34,6 +34,14 @@ def language_model(folder: Path, **options) -> ingot.LLM:
 
 def drawn(llm: ingot.LLM, prompt: list[int], count: int = 6) -> list[int]:
     return list(llm.generate_tokens(prompt, max_tokens=count))
+
+
+@pytest.mark.parametrize("case", parameters(RECURRENT_CASES))
+def test_exact(case: Case, tmp_path: Path):
+    """Logits in f32 are those of transformers, which computes recurrences in chunks, up to their rounding."""
+    expected = expected_logits(save_model(case, tmp_path), np.array(PROMPT))
+    found = language_model(tmp_path).logits(PROMPT)
+    assert np.abs(found - expected).max() <= 2e-6 * np.abs(expected).max()
 
 
 def test_only_a_whole_sequence_is_continued(folder: Path):
@@ -125,8 +133,7 @@ def test_memory(folder: Path):
 @pytest.mark.parametrize("precision", ["bf16", "bf16w", "int8", "int4", "int4w"])
 @pytest.mark.parametrize("name", ["mamba", "bamba", "recurrent_gemma", "qwen3_5_text"])
 def test_precisions(name: str, precision: str, tmp_path: Path):
-    type, config = CONFIGS[name]
-    save_model(Case(name, type, config), tmp_path)
+    save_model(CASES[name], tmp_path)
     exact = ingot.LLM(tmp_path, precision="f32", threads=1).logits(PROMPT)
     found = ingot.LLM(tmp_path, precision=precision, threads=1).logits(PROMPT)
     assert np.isfinite(found).all() and np.abs(found - exact).mean() < 0.25 * np.abs(exact).mean()
