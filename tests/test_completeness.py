@@ -20,7 +20,8 @@ assert ingot.ops
 # What language models are made of: their loader alone makes these.
 LANGUAGE = {
     "append_keys", "append_keys_int4", "append_keys_int8", "append_values", "append_values_int4", "append_values_int8",
-    "cached_attention", "expert_matmul",
+    "cached_attention", "causal_conv", "expert_matmul", "linear_attention_of_rows", "linear_recurrence",
+    "selective_scan",
 }  # fmt: skip
 # What decodes the blocks of GGUF files, and makes codes: loaders alone make these, of weights, so nothing runs them.
 BLOCKS = {"decode_blocks", "quantize_groups"}

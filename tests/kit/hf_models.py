@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from hf_case import Case
 from hf_dense_cases import DENSE_CASES
+from hf_recurrent_cases import RECURRENT_CASES
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
@@ -165,6 +166,7 @@ CASES = [
     Case("starcoder2", "starcoder2", {"sliding_window": 9}),
     Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
     *DENSE_CASES,
+    *RECURRENT_CASES,
 ]
 
 

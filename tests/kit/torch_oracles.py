@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import image_cases
 import kv_cache_cases
 import recurrent_cases
+import sequence_state_cases
 import special_oracles
 from ingot.ir.dtype import boolean, f16, f32, f64, i64, u8, u64
 from philox import philox
@@ -302,4 +303,10 @@ SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos sinh c
     isnan isinf logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum
     less less_equal greater greater_equal gcd"""
 ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
-ORACLE |= image_cases.ORACLE | kv_cache_cases.ORACLE | recurrent_cases.ORACLE | special_oracles.ORACLE
+ORACLE |= (
+    image_cases.ORACLE
+    | kv_cache_cases.ORACLE
+    | recurrent_cases.ORACLE
+    | sequence_state_cases.ORACLE
+    | special_oracles.ORACLE
+)

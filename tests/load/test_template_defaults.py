@@ -6,7 +6,8 @@ import pytest
 import transformers
 
 from ingot.load.hf.settings import Settings, read_settings
-from ingot.load.hf.template import Key, Template, read_template, template_names
+from ingot.load.hf.template import Key, Template
+from ingot.load.hf.template_file import read_template, template_names
 
 pytestmark = pytest.mark.checked
 

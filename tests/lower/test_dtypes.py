@@ -30,7 +30,8 @@ PLACE = {"f64": 1e-11, "f16": 2e-3, "bf16": 1.6e-2}
 # What language models are made of: their loader makes f32, and bf16, i8 and u8 in caches.
 LANGUAGE = {
     "append_keys", "append_values", "append_keys_int4", "append_keys_int8", "append_values_int4", "append_values_int8",
-    "cached_attention", "expert_matmul", "linear_attention",
+    "cached_attention", "causal_conv", "expert_matmul", "linear_attention", "linear_attention_of_rows",
+    "linear_recurrence", "selective_scan",
 }  # fmt: skip
 TRAINING = {
     "dropout",

@@ -15,6 +15,7 @@ import ingot.ops  # noqa: F401
 import kv_cache_cases
 import quantize_cases
 import recurrent_cases
+import sequence_state_cases
 from ingot.errors import InputError, ShapeError
 from ingot.ir.dim import bind, symbol
 from ingot.ir.dtype import bf16, boolean, f32, f64, from_numpy, i8, i32, i64, u8
@@ -131,7 +132,7 @@ FIXED = {
     "conv_filter_gradient": None,  # sizes of d follow from those of x
     "max_pool_gradient": None,
 }
-FIXED |= recurrent_cases.FIXED
+FIXED |= recurrent_cases.FIXED | sequence_state_cases.FIXED
 FIXED |= {name: {64} for name in kv_cache_cases.ORACLE}
 
 
@@ -496,6 +497,7 @@ REFUSED = [
     *image_cases.REFUSED,
     *kv_cache_cases.REFUSED,
     *recurrent_cases.REFUSED,
+    *sequence_state_cases.REFUSED,
 ]  # fmt: skip
 
 
@@ -519,6 +521,7 @@ def test_inference_refuses(name, operands, attributes, message):
         ("arange", [0.0, np.nan, 1.0], {}, r"bad range, got 0.0:nan:1.0"),
         ("resample", [[1.0, 2.0], [[2]], [[1.0]]], {"axis": 0}, r"indices: index out of range, got 2, expected 0..1"),
         *kv_cache_cases.BAD_DATA,
+        *sequence_state_cases.BAD_DATA,
     ],
 )
 def test_bad_data_is_an_input_error(name, operands, attributes, message):

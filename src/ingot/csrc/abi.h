@@ -262,9 +262,9 @@ typedef struct {
 } pack_args;
 
 #include "quantized_args.def"
-
 #include "training_args.def"
 #include "image_args.def"
+#include "state_args.def"
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; with residual_first, the activation is
  * applied after the residual is added. act_alpha, act_beta: the activation's float attributes. b is packed: panel p

@@ -17,6 +17,7 @@ from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import CacheFullError, Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
+from ingot.load.hf.recurrent import SLOTS, is_recurrent
 from ingot.lower import Target
 from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.run.modes import Bound, BoundModes
@@ -87,7 +88,9 @@ class Engine:
         self.target = target
         # A fork waits for the steps of other threads: a child could not continue from an unfinished step.
         self.steps = OwnedLock("language model", is_awaited=True)
-        self.sequences = Sequences(sequences, model.blocks_per_sequence, model.cache_blocks)
+        self.sequences = Sequences(
+            sequences, model.blocks_per_sequence, model.cache_blocks, has_state=model.has_recurrent_state
+        )
         if target.device == "webgpu":
             choose_on_device(model.graph)
         self._compiler = Compiler(model.graph, target)
@@ -171,9 +174,7 @@ class Engine:
                 mode.inputs["take"][len(taken)] = last
                 taken.append(sampler)
         sizes = {"rows": rows, "taken": max(1, len(taken)), "sequences": len(parts)}
-        mode.run(sizes, [sampler.native for sampler in taken])
-        for sequence, tokens, _ in parts:
-            sequence.tokens += tokens
+        self._run(mode, sizes, [(sequence, tokens) for sequence, tokens, _ in parts], taken)
 
     def verify(self, parts: Tokens[tuple[Sequence, Tokens[int]]]) -> np.ndarray:
         """Append tokens to each of several sequences, all together at most `VERIFY_ROWS`, in one run.
@@ -183,9 +184,7 @@ class Engine:
         """
         mode = self.mode("verify")
         rows = self._fill(mode, parts)
-        mode.run({"rows": rows, "taken": rows, "sequences": len(parts)})
-        for sequence, tokens in parts:
-            sequence.tokens += tokens
+        self._run(mode, {"rows": rows, "taken": rows, "sequences": len(parts)}, parts)
         return mode.output[:rows]
 
     def each(self, sequence: Sequence, tokens: Tokens[int], mode_name: str) -> np.ndarray:
@@ -207,25 +206,27 @@ class Engine:
         the caller calls `Sampler.check`.
         """
         mode = self.mode("decode" if len(steps) == 1 else "batch")
-        ids, positions, blocks = mode.inputs["ids"], mode.inputs["positions"], mode.inputs["blocks"]
+        ids, positions = mode.inputs["ids"], mode.inputs["positions"]
         for row, (sequence, token, _) in enumerate(steps):
             length = len(sequence.tokens)
             self.sequences.reserve(sequence, length + 1)
-            ids[row], positions[row], blocks[row] = token, length, sequence.blocks
+            ids[row], positions[row] = token, length
+            self._place(mode, row, sequence)
         count = len(steps)
-        mode.run(
-            {"rows": count, "taken": count, "sequences": count},
-            [sampler.native for _, _, sampler in steps if sampler is not None],
-        )
-        for sequence, token, _ in steps:
-            sequence.tokens.append(token)
+        samplers = [sampler for _, _, sampler in steps if sampler is not None]
+        parts = [(sequence, (token,)) for sequence, token, _ in steps]
+        self._run(mode, {"rows": count, "taken": count, "sequences": count}, parts, samplers)
         return mode
 
     def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
-        """Return copies of a sequence's keys and values, [blocks of the sequence, ...] by the name of the state."""
-        blocks, used = sequence.blocks[: sequence.block_count], len(sequence.tokens) % CACHE_BLOCK
-        cached = self._bound.read_blocks(blocks)
+        """Return copies of a sequence's keys and values, [blocks of the sequence, ...], and of its recurrent states,
+        [1, ...], by the name of the state.
+        """
+        used = len(sequence.tokens) % CACHE_BLOCK
+        cached = self._bound.read_states(self._places(sequence))
         for name, copy in cached.items() if used else ():
+            if is_recurrent(name):
+                continue
             # Clear old data of another sequence in the last block: it must not leak into the copy.
             slots = np.moveaxis(copy, slots_axis(name), 1)
             slots[-1, used:] = 0
@@ -235,15 +236,45 @@ class Engine:
         """Return the types of the arrays that `cached` returns for a sequence of `length` tokens."""
         blocks = -(-length // CACHE_BLOCK)
         states = ((name, self.model.graph.type(name)) for name in self.model.graph.states)
-        return {name: TensorType(type.dtype, (blocks, *type.shape[1:])) for name, type in states}
+        return {
+            name: TensorType(type.dtype, (1 if is_recurrent(name) else blocks, *type.shape[1:]))
+            for name, type in states
+        }
 
     def restore(self, tokens: Tokens[int], cached: Mapping[str, np.ndarray]) -> None:
-        """Add a finished sequence with keys and values that were computed before."""
+        """Add a finished sequence with keys, values and recurrent states that were computed before."""
         sequence = self.sequences.start(())
         self.sequences.reserve(sequence, len(tokens))
-        self._bound.write_blocks(sequence.blocks[: sequence.block_count], cached)
+        self._bound.write_states(self._places(sequence), cached)
         sequence.tokens += tokens
+        sequence.state_length = len(tokens)
         self.sequences.finish(sequence)
+
+    def _places(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """Return the indices of a sequence in the first axis of each state."""
+        blocks, slot = sequence.blocks[: sequence.block_count], np.array([sequence.slot])
+        return {name: slot if is_recurrent(name) else blocks for name in self.model.graph.states}
+
+    def _place(self, mode: Bound, owner: int, sequence: Sequence) -> None:
+        """Write the blocks and the slot of a sequence into a mode's inputs."""
+        mode.inputs["blocks"][owner] = sequence.blocks
+        if self.sequences.has_state:
+            mode.inputs[SLOTS][owner] = sequence.slot
+
+    def _run(
+        self,
+        mode: Bound,
+        sizes: Mapping[str, int],
+        parts: Tokens[tuple[Sequence, Tokens[int]]],
+        samplers: Tokens[Sampler] = (),
+    ) -> None:
+        """Run a mode over new tokens of sequences, and add the tokens to them."""
+        for sequence, _ in parts:
+            sequence.state_length = -1  # an interrupted run leaves states of unknown length
+        mode.run(sizes, [sampler.native for sampler in samplers])
+        for sequence, tokens in parts:
+            sequence.tokens += tokens
+            sequence.state_length = len(sequence.tokens)
 
     def _fill(self, mode: Bound, parts: Tokens[tuple[Sequence, Tokens[int]]]) -> int:
         """Write the rows of new tokens of several sequences into a mode's inputs; return their number."""
@@ -254,7 +285,7 @@ class Engine:
             inputs["ids"][row:end] = tokens
             inputs["positions"][row:end] = np.arange(start, start + len(tokens))
             inputs["owners"][row:end] = owner
-            inputs["blocks"][owner] = sequence.blocks
+            self._place(mode, owner, sequence)
             row = end
         return row
 
@@ -266,8 +297,7 @@ class Engine:
         self.sequences.reserve(sequence, start + count)
         mode.inputs["ids"][:count] = tokens
         mode.inputs["positions"][:count] = np.arange(start, start + count)
-        mode.inputs["blocks"][0] = sequence.blocks
-        mode.run({"rows": count, "taken": taken, "sequences": 1}, [sampler.native for sampler in samplers])
+        self._place(mode, 0, sequence)
+        self._run(mode, {"rows": count, "taken": taken, "sequences": 1}, [(sequence, tokens)], samplers)
         for sampler in samplers:
             sampler.check()
-        sequence.tokens += tokens

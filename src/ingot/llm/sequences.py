@@ -27,13 +27,16 @@ Run = weakref.ref[Generator[Any, None, None]]
 class Sequence:
     """Tokens whose keys and values are cached: position p is slot p % CACHE_BLOCK of block `blocks[p // CACHE_BLOCK]`.
 
-    blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. run: the generator that draws its
+    blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. slot: of its recurrent states, which
+    are those after `state_length` tokens; -1 during a run, and after one that failed. run: the generator that draws its
     tokens. thread: the identifier of the thread that started it.
     """
 
     blocks: np.ndarray
     tokens: list[int] = field(default_factory=list)
     block_count: int = 0
+    slot: int = 0
+    state_length: int = 0
     run: Run | None = None
     thread: int = 0
 
@@ -54,11 +57,17 @@ class Sequences:
     A finished sequence stays cached until its blocks are needed. A prompt with the same beginning takes the sequence
     over, or shares its full blocks, and computes only the new tokens. A block in which a sequence writes has no other
     owner.
+
+    Recurrent states are those after all tokens of a sequence, and replaced by each run. So a model with such states
+    shares no blocks, and a sequence is only continued after its last token: if it is cut, it is empty.
     """
 
-    def __init__(self, count: int, blocks_per_sequence: int, total: int | None = None):
-        """total: the number of all blocks, by default enough for every sequence."""
+    def __init__(self, count: int, blocks_per_sequence: int, total: int | None = None, *, has_state: bool = False):
+        """total: the number of all blocks, by default enough for every sequence. has_state: whether the model has
+        recurrent states, with `count` slots.
+        """
         self.count = count
+        self.has_state = has_state
         self.blocks_per_sequence = blocks_per_sequence
         self.total = count * blocks_per_sequence if total is None else total
         self._owners: list[Sequence] = []  # active and cached sequences, least recently used first
@@ -105,6 +114,9 @@ class Sequences:
         self._owners = [sequence for sequence in self._owners if sequence.tokens or sequence.is_active]
         cached = [sequence for sequence in self._owners if not sequence.is_active]
         shared = [_shared(sequence.tokens, tokens) for sequence in cached]
+        if self.has_state:
+            lengths = [each.state_length for each in cached]
+            shared = [n if n == length < len(tokens) else 0 for n, length in zip(shared, lengths, strict=True)]
         best = max(range(len(shared)), key=shared.__getitem__, default=-1)
         if best >= 0 and shared[best] and _is_worth(shared[best], len(cached[best].tokens), len(tokens)):
             sequence = cached[best]
@@ -181,6 +193,8 @@ class Sequences:
 
     def truncate(self, sequence: Sequence, length: int) -> None:
         """Cut a sequence to its first `length` tokens, or fewer: a shared block stays full or is given up."""
+        if self.has_state and length != sequence.state_length:
+            length = sequence.state_length = 0
         used = length % CACHE_BLOCK
         if used and length < len(sequence.tokens) and self._is_shared(sequence, length // CACHE_BLOCK):
             length -= used
@@ -202,8 +216,17 @@ class Sequences:
                 owned[sequence.blocks[: sequence.block_count]] = True
         return owned
 
+    def _free_slot(self) -> int:
+        """Return a slot that no sequence owns; the least recently used cached sequence gives its slot up."""
+        if len(self._owners) >= self.count:
+            self._owners.remove(next(each for each in self._owners if not each.is_active))
+        used = {each.slot for each in self._owners}
+        return next(slot for slot in range(self.count) if slot not in used)
+
     def _longest_prefix(self, tokens: list[int]) -> tuple[int, Sequence | None]:
         """Return the sequence with the longest prefix of the tokens in full blocks, after the length of the prefix."""
+        if self.has_state:
+            return 0, None
         lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
         best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
         return (lengths[best], self._owners[best]) if best >= 0 and lengths[best] else (0, None)
@@ -216,6 +239,8 @@ class Sequences:
     def _shared_prefix(self, tokens: list[int]) -> Sequence:
         """Return a new sequence with the full blocks of the longest prefix of the tokens that any sequence has."""
         sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
+        if self.has_state:
+            sequence.slot = self._free_slot()
         length, other = self._longest_prefix(tokens)
         if other is not None:
             sequence.block_count = length // CACHE_BLOCK

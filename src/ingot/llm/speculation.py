@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ingot.errors import UnsupportedError
 from ingot.llm.engine import VERIFY_ROWS, Engine
 from ingot.llm.generation import Answer, Drawn, Generation, decode_plainly, taken
 from ingot.llm.sampling import Sampler
@@ -102,7 +103,8 @@ class DraftModel:
     """
 
     def __init__(self, engine: Engine, vocab_size: int):
-        """vocab_size: of the model whose tokens are drafted."""
+        """vocab_size: of the model whose tokens are drafted. Raises UnsupportedError for recurrent state."""
+        _expect_no_state(engine)
         self._engine, self._vocab_size = engine, min(vocab_size, engine.model.vocab_size)
         self._samplers: weakref.WeakKeyDictionary[Generation, Sampler] = weakref.WeakKeyDictionary()
         self._owner = (None for _ in ())  # the active sequences are its own
@@ -144,6 +146,13 @@ class DraftModel:
         return sampler
 
 
+def _expect_no_state(engine: Engine) -> None:
+    """Raise UnsupportedError for a model whose sequences cannot be cut back to the tokens before a wrong draft."""
+    if engine.model.has_recurrent_state:
+        name = engine.model.config["model_type"]
+        raise UnsupportedError(f"drafts: not with recurrent state, which cannot be cut back, got {name}")
+
+
 def _below(tokens: list[int], limit: int) -> list[int]:
     """Return the tokens before the first one that is not below a limit."""
     end = next((i for i, token in enumerate(tokens) if not 0 <= token < limit), len(tokens))
@@ -153,10 +162,11 @@ def _below(tokens: list[int], limit: int) -> list[int]:
 class Speculation:
     """Decodes answers with drafts for as long as the measured times and rates promise more tokens per second.
 
-    drafted, accepted: tokens of drafts that ran, and that were drawn.
+    drafted, accepted: tokens of drafts that ran, and that were drawn. Raises UnsupportedError for recurrent state.
     """
 
     def __init__(self, engine: Engine, drafter: Drafter):
+        _expect_no_state(engine)
         engine.prepare(["verify"])
         self._engine, self._drafter = engine, drafter
         self.drafted = self.accepted = self._steps = 0

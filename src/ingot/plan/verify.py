@@ -410,6 +410,7 @@ def _shared_state(whole: int, halves: int) -> _Extent:
 
 
 _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
+_SLOTS = {"positions": _dense("rows"), "owners": _dense("rows"), "slots": _dense("sequences")}
 _PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
 _QUADS = {"cache": _dense("total_blocks", "kv_heads", "dim", "32"), "scales": _scales_and_mins("dim")}
 # By argument struct; or by kernel name, if a kernel has another dtype.
@@ -517,6 +518,27 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         **{name: _dense("batch", "steps", "heads", "v_dim") for name in ("v", "out")},
         **{name: _dense("batch", "heads", "k_dim", "v_dim") for name in ("state", "last")},
         "decay": _dense("batch", "steps", "heads", "decay_dim"), "beta": _dense("batch", "steps", "heads"),
+    },
+    "causal_conv_args": _SLOTS | {
+        **{name: _strided("rows channels", f"{name}_stride") for name in ("x", "out")},
+        "weight": _dense("taps", "channels"), "bias": _dense("channels"),
+        "state": lambda fields, _: ([fields["total_slots"] * (fields["taps"] - 1) * fields["channels"]], [1]),
+    },
+    "selective_scan_args": _SLOTS | {
+        **{name: _strided("rows channels", f"{name}_stride") for name in ("x", "steps", "out")},
+        **{name: _strided("rows size", f"{name}_stride") for name in ("b", "c")},
+        "decay": _dense("size", "channels"), "skip": _dense("channels"),
+        "state": _dense("total_slots", "size", "channels"),
+    },
+    "linear_attention_of_rows_args": _SLOTS | {
+        **{name: _dense("rows", "groups", "k_dim") for name in ("q", "k")},
+        **{name: _dense("rows", "heads", "v_dim") for name in ("v", "out")},
+        "state": _dense("total_slots", "heads", "k_dim", "v_dim"),
+        "decay": _dense("rows", "heads", "decay_dim"), "beta": _dense("rows", "heads"),
+    },
+    "linear_recurrence_args": _SLOTS | {
+        **{name: _strided("rows channels", f"{name}_stride") for name in ("x", "decay", "out")},
+        "state": _dense("total_slots", "channels"),
     },
     "expert_args": {
         "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),

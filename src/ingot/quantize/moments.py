@@ -9,6 +9,7 @@ import numpy as np
 from ingot.errors import InputError
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf import Folder, LanguageModel, load_language_model
+from ingot.load.hf.recurrent import SLOTS
 from ingot.quantize.matrices import Matrix
 from ingot.session.inference import InferenceSession
 
@@ -118,7 +119,8 @@ def _encoder_feeds(ids: list[int], inputs: Iterable[str]) -> Mapping[str, np.nda
 def _decoder_feeds(ids: list[int], model: LanguageModel) -> Mapping[str, np.ndarray]:
     """Return the inputs of a sequence from position 0 on, in the first blocks of the cache."""
     rows = np.arange(len(ids), dtype=np.int32)
-    return {
+    slots = {SLOTS: np.zeros(1, np.int32)} if model.has_recurrent_state else {}
+    return slots | {
         "ids": np.array(ids, np.int32),
         "positions": rows,
         "owners": np.zeros_like(rows),

@@ -76,11 +76,11 @@ class BoundWebgpuProgram:
         """Bytes of all states."""
         return self.native.state_bytes
 
-    def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
-        """Return copies of some blocks of each state, by its name; blocks are indices of its first axis."""
-        return {name: state[blocks] for name, state in self.native.read_states().items()}
+    def read_states(self, indices: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return copies of some elements of each state, by its name; indices: of the first axis of each state."""
+        return {name: state[indices[name]] for name, state in self.native.read_states().items()}
 
-    def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Write the result of `read_blocks` back."""
+    def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
+        """Write the result of `read_states` back."""
         for name, rows in values.items():
-            self.native.write_state(name, blocks, rows)
+            self.native.write_state(name, indices[name], rows)

@@ -66,14 +66,14 @@ class BoundProgram:
         roots = [tensor for tensor in self.native.lowered.tensors.values() if tensor.kind == "state"]
         return {tensor.name: self.native.tensor(tensor.id) for tensor in roots}
 
-    def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
-        """Return copies of some blocks of each state, by its name; blocks are indices of its first axis."""
-        return {name: state[blocks] for name, state in self.states().items()}
+    def read_states(self, indices: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return copies of some elements of each state, by its name; indices: of the first axis of each state."""
+        return {name: state[indices[name]] for name, state in self.states().items()}
 
-    def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Write the result of `read_blocks` back."""
+    def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
+        """Write the result of `read_states` back."""
         for name, state in self.states().items():
-            state[blocks] = values[name]
+            state[indices[name]] = values[name]
 
 
 Bound: TypeAlias = "BoundProgram | BoundWebgpuProgram"
@@ -140,10 +140,10 @@ class BoundModes:
         """Bytes of all states."""
         return next(iter(self._programs.values())).state_bytes
 
-    def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
-        """Return copies of some blocks of each state, by its name; blocks are indices of its first axis."""
-        return next(iter(self._programs.values())).read_blocks(blocks)
+    def read_states(self, indices: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return copies of some elements of each state, by its name; indices: of the first axis of each state."""
+        return next(iter(self._programs.values())).read_states(indices)
 
-    def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Write the result of `read_blocks` back."""
-        next(iter(self._programs.values())).write_blocks(blocks, values)
+    def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
+        """Write the result of `read_states` back."""
+        next(iter(self._programs.values())).write_states(indices, values)

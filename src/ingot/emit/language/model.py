@@ -64,6 +64,7 @@ def emit_language_model(
         model = options.load(source)
         if model.kind != "decoder":
             raise UnsupportedError(f"emit: a language model that only embeds, got an {model.kind}, expected a decoder")
+        _expect_no_state(model)
         compiler = Compiler(model.graph, options.target)
         entries = {name: compiler.compile(mode_of(name, model.context, 1)) for name in modes_of(1)}
         program = _Program(source, model, platform)
@@ -94,7 +95,13 @@ def expect_c(source: Folder, model: LanguageModel, precision: str) -> None:
     """Raise UnsupportedError for a tokenizer, a chat template or a precision that emitted C does not support, before
     anything is written; LoadError for damaged files of the folder."""
     check_precision(precision_of(precision))
+    _expect_no_state(model)
     _Program(source, model, HOSTED)
+
+
+def _expect_no_state(model: LanguageModel) -> None:
+    if model.has_recurrent_state:
+        raise UnsupportedError("emit: a language model with recurrent state, expected one with keys and values only")
 
 
 def _continuation(llm: LLM) -> Continuation:

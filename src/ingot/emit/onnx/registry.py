@@ -12,6 +12,7 @@ from typing import Any
 RULES: dict[str, Callable[..., str | tuple[str, ...]]] = {}
 
 _CACHE = "keeps keys and values in blocks that sequences share, which ONNX does not have"
+_STATE = "keeps the states of several sequences in slots, which ONNX does not have"
 _SPECIAL = "is a special function that ONNX does not have"
 _FACTORS = "is of linear algebra that ONNX does not have"
 _TRAINS = "is a part of training, which ONNX leaves to a preview of other semantics"
@@ -33,6 +34,7 @@ GAPS = {
     "batch_norm_training": _TRAINS,
     "bessel": _SPECIAL,
     "cached_attention": _CACHE,
+    "causal_conv": _STATE,
     "cholesky": _FACTORS,
     "conv_filter_gradient": _TRAINS,
     "cross_entropy": _TRAINS,
@@ -58,6 +60,8 @@ GAPS = {
     "ldl_factor": _FACTORS,
     "ldl_solve": _FACTORS,
     "lgamma": _SPECIAL,
+    "linear_attention_of_rows": _STATE,
+    "linear_recurrence": _STATE,
     "lu_factor": _FACTORS,
     "matrix_exp": _FACTORS,
     "max_pool_gradient": _TRAINS,
@@ -70,6 +74,7 @@ GAPS = {
     "refuse": "is an error, which ONNX cannot express",
     "relu_gradient": _TRAINS,
     "rms_norm_gradient": _TRAINS,
+    "selective_scan": _STATE,
     "sgd": _TRAINS,
     "silu_gradient": _TRAINS,
     "solve_triangular": _FACTORS,

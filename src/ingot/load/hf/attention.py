@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,28 +18,43 @@ from ingot.load.hf.template import Attention, Norm, PositionScale
 Placed = Callable[[LayerBuilder, str, np.ndarray], str]
 
 
-def projected(builder: LayerBuilder, attention: Attention, x: str) -> tuple[str, str | None, str | None]:
-    """Compute the queries, keys and values of x [.., width], each [.., heads, head_dim].
+class Projected(NamedTuple):
+    """Queries, keys and values, each [.., heads, head_dim]; None for keys and values of another layer.
 
-    Keys and values are None if the layer reads those of another one.
+    gate: [.., heads, head_dim], whose sigmoid multiplies the result of attention; None for none.
     """
+
+    q: str
+    k: str | None
+    v: str | None
+    gate: str | None = None
+
+
+def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
+    """Compute the queries, keys and values of x [.., width]."""
     names = builder.names
     heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
     if heads % kv_heads:
         fields = builder.settings.field("heads", "kv_heads")
         raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
     q_norm, k_norm = (None, None) if attention.is_rotated_first else (attention.q_norm, attention.k_norm)
+    gate = None
     if attention.qkv is not None:
         q, k, v = _split(builder, attention, x)
     else:
         assert attention.q and attention.k
-        q = builder.linear(attention.q, x, names["width"], heads * head_dim)
+        if attention.gated.evaluate(names):
+            both = builder.linear(attention.q, x, names["width"], heads * 2 * head_dim)
+            both = builder.add("reshape", both, hint="heads", shape=(*builder.rows, heads, 2 * head_dim))
+            gate, q = builder.columns(both, head_dim, 2 * head_dim), builder.columns(both, 0, head_dim)
+        else:
+            q = builder.linear(attention.q, x, names["width"], heads * head_dim)
         if is_sharing(builder, attention):
-            return _heads(builder, attention, q, q_norm), None, None
+            return Projected(_heads(builder, attention, q, q_norm), None, None, gate)
         k = builder.linear(attention.k, x, names["width"], kv_heads * head_dim)
         v = k if attention.v is None else builder.linear(attention.v, x, names["width"], kv_heads * head_dim)
     k, v = _heads(builder, attention, k, k_norm), _heads(builder, attention, v, attention.v_norm)
-    return _heads(builder, attention, q, q_norm), k, v
+    return Projected(_heads(builder, attention, q, q_norm), k, v, gate)
 
 
 def is_sharing(builder: LayerBuilder, attention: Attention) -> bool:
@@ -68,9 +83,11 @@ class Kept:
         return self._last[like]
 
 
-def output(builder: LayerBuilder, attention: Attention, result: str) -> str:
+def output(builder: LayerBuilder, attention: Attention, result: str, gate: str | None = None) -> str:
     """Return the output [.., width] of an attention step, from the attended values [.., heads, head_dim]."""
     names = builder.names
+    if gate is not None:
+        result = builder.add("mul", result, builder.add("sigmoid", gate, hint="gate"), hint="gated")
     columns = names["heads"] * names["head_dim"]
     result = builder.add("reshape", result, hint="heads", shape=(*builder.rows, columns))
     if attention.out_norm is not None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import LoadError
+from ingot.errors import LoadError, UnsupportedError
 from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
 from ingot.load.hf.activations import ACTIVATIONS
+from ingot.load.hf.recurrence import Recurrent
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.streams import apply_streams
 from ingot.load.hf.template import (
@@ -46,6 +47,8 @@ MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
 
 # The attention function: (builder, step, x) -> rows.
 Attend = Callable[["LayerBuilder", Attention, str], str]
+# Builds a layer with recurrent state: (builder, step, x) -> rows.
+Recur = Callable[["LayerBuilder", Recurrent, str], str]
 
 
 class LayerBuilder:
@@ -63,6 +66,7 @@ class LayerBuilder:
         weights: Weights,
         rows: tuple[Known, ...],
         attend: Attend,
+        recur: Recur | None = None,
     ):
         self.graph = graph
         self.template = template
@@ -71,6 +75,7 @@ class LayerBuilder:
         self.rows = rows
         self.names: Mapping[str, Any] = settings.values
         self._attend = attend
+        self._recur = recur
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
         self._layer_inputs: tuple[str, int] | None = None  # of all layers, and the size of one
@@ -96,7 +101,7 @@ class LayerBuilder:
         names = self.settings.values | {"layer": layer}
         for name, value in self.settings.values.items():
             key = self.template.config.get(name)
-            if key is not None and key.type == "per_layer":
+            if key is not None and key.type in ("per_layer", "cycle"):
                 names[name] = value[layer]
         for name, expression in self.template.layer_let.items():
             names[name] = expression.evaluate(names)
@@ -111,6 +116,10 @@ class LayerBuilder:
     def leave_prefix(self) -> None:
         """Use paths without a prefix from here on."""
         self._path = ""
+
+    def full_path(self, name: str) -> str:
+        """Return the name of a weight or value of the current layer."""
+        return f"{self._path}{name}"
 
     def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
         """Add a node named after the current path and `hint`."""
@@ -236,6 +245,10 @@ class LayerBuilder:
                 return self._mlp(step, x)
             case Mixture():
                 return self._mixture(step, x)
+            case Recurrent():
+                if self._recur is None:
+                    raise UnsupportedError(f"{step.where}: {step.kind}: no recurrent state outside of a language model")
+                return self._recur(self, step, x)
             case Residual(steps):
                 return self.add("add", x, self.apply(steps, x), hint="residual")
             case Sum(branches):
@@ -288,6 +301,9 @@ class LayerBuilder:
         sparsity = mlp.sparsity.number(self.names)
         if gate is not None and sparsity:
             gate = self._sparse(gate, sparsity)
+        factor = mlp.gate_scale.number(self.names)
+        if gate is not None and factor != 1:
+            gate = self.add("mul", gate, self.constant(factor), hint="scaled")
         inner = activation(self, up) if gate is None else self.add("mul", activation(self, gate), up, hint="gated")
         if mlp.norm is not None:
             inner = self.norm(mlp.norm, inner)

@@ -6,11 +6,14 @@ from typing import Any
 
 from ingot.load.hf.strict_json import parse_object
 
+INFINITE = {"__float__": "Infinity"}
 MAX_CONFIG_BYTES = 1 << 20  # of config.json
 
 
 def parse_config(content: bytes, where: str) -> dict[str, Any]:
     """Parse the configuration. Raises LoadError for anything but one strict JSON object, LimitError when nested too
     deep.
+
+    The word Infinity, which transformers wrote for limits, becomes INFINITE, which it writes now.
     """
-    return parse_object(content, where)
+    return parse_object(content, where, infinite=INFINITE)

@@ -2,7 +2,7 @@
 
 Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (the sequence of each row),
 blocks[sequences, blocks_per_sequence] (the cache block of each 64 positions), take[taken] (the rows whose logits are
-requested).
+requested). Layers with recurrent state add one more input, and states; see recurrent.py.
 States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim]; if they are
 quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
 Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], the states that the logits are computed from.
@@ -20,6 +20,7 @@ from ingot.ir.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.attention import Kept, Positions, output, projected
 from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.recurrent import RecurrentLayers
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
@@ -38,8 +39,9 @@ def build_decoder(
     context: int,
     cache_blocks: int,
     cache_dtype: DType,
+    slots: int,
 ) -> None:
-    """Build the whole model in an empty graph."""
+    """Build the whole model in an empty graph. slots: the sequences whose recurrent states can be stored."""
     rows, taken = symbol("rows"), symbol("taken")
     blocks_per_sequence = -(-context // CACHE_BLOCK)
     for name in ("ids", "positions", "owners"):
@@ -47,7 +49,8 @@ def build_decoder(
     graph.add_input("blocks", TensorType(i32, (symbol("sequences"), blocks_per_sequence)))
     graph.add_input("take", TensorType(i32, (taken,)))
     attend = _CachedAttention(graph, template, settings, context, cache_blocks, cache_dtype)
-    builder = LayerBuilder(graph, template, settings, weights, (rows,), attend)
+    recur = RecurrentLayers(graph, slots)
+    builder = LayerBuilder(graph, template, settings, weights, (rows,), attend, recur)
     hint = template.embedding.positions or ""
     table, x = write_layers(
         builder, context, lambda positions_table: builder.add("gather", positions_table, "positions", hint=hint, axis=0)
@@ -140,7 +143,7 @@ class _CachedAttention:
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
-        q, k, v = projected(builder, attention, x)
+        q, k, v, gate = projected(builder, attention, x)
         q = self._positions.queries(builder, attention, q)
         if k is None or v is None:
             keys, values, scales = self._kept.of(builder, attention)
@@ -157,7 +160,7 @@ class _CachedAttention:
             window=attention.window.integer(names, 0, MAX_SIZE),
             softcap=attention.softcap.number(names),
         )  # fmt: skip
-        return output(builder, attention, result)
+        return output(builder, attention, result, gate)
 
     def _append(
         self, builder: LayerBuilder, what: str, layer: int, x: str, kv_heads: int, dim: int

@@ -51,7 +51,7 @@ class _CausalAttention:
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
-        q, k, v = projected(builder, attention, x)
+        q, k, v, gate = projected(builder, attention, x)
         q = builder.add("permute", self._positions.queries(builder, attention, q), axes=(0, 2, 1, 3))
         if k is None or v is None:
             k, v = self._kept.of(builder, attention)
@@ -66,7 +66,7 @@ class _CausalAttention:
             result = self._capped(builder, q, k, v, mask or [self._near(builder, self._context)], scale, softcap)
         else:
             result = builder.add("attention", q, k, v, *mask, hint="attention", scale=scale, causal=True)
-        return output(builder, attention, builder.add("permute", result, axes=(0, 2, 1, 3)))
+        return output(builder, attention, builder.add("permute", result, axes=(0, 2, 1, 3)), gate)
 
     def _capped(
         self, builder: LayerBuilder, q: str, k: str, v: str, mask: list[str], scale: float, softcap: float

@@ -74,7 +74,9 @@ def _checked(builder: LayerBuilder, name: str, table: str) -> str:
 
 def _attend(builder: LayerBuilder, attention: Attention, x: str) -> str:
     """Compute attention of x [batch, length, width] over the unmasked tokens."""
-    heads_first = [builder.add("permute", each, axes=(0, 2, 1, 3)) for each in projected(builder, attention, x) if each]
+    heads_first = [
+        builder.add("permute", each, axes=(0, 2, 1, 3)) for each in projected(builder, attention, x)[:3] if each
+    ]
     scale = attention.scale.number(builder.names)
     result = builder.add("attention", *heads_first, _mask(builder), scale=scale)
     return output(builder, attention, builder.add("permute", result, axes=(0, 2, 1, 3)))

@@ -11,7 +11,10 @@ import operator
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
+
 from ingot.errors import LoadError
+from ingot.ir.dtype import bf16
 
 Scalar = int | float | bool | str | None
 
@@ -25,6 +28,11 @@ def _divide(a: int, b: int) -> int:
     if a % b:
         raise ValueError(f"{a} // {b} leaves a remainder")
     return a // b
+
+
+def _rounded(value: float) -> float:
+    """Round a number to bf16, as some models do."""
+    return float(np.float32(value).astype(bf16.numpy))
 
 
 def _power(a: float, b: float) -> Any:
@@ -53,7 +61,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-_CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int}
+_CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int, "bf16": _rounded}
 _WORDS = {"true": True, "false": False, "null": None}
 _SYNTAX = (
     ast.Constant, ast.Name, ast.List, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp,

@@ -14,6 +14,7 @@ from ingot.load.hf.decoder import build_decoder
 from ingot.load.hf.dense import build_dense
 from ingot.load.hf.encoder import build_encoder
 from ingot.load.hf.folder import OWN_TEMPLATE, Folder
+from ingot.load.hf.recurrent import SLOTS
 from ingot.load.hf.rope import scaled_context
 from ingot.load.hf.settings import Settings, read_settings
 from ingot.load.hf.template import Template
@@ -38,6 +39,11 @@ class LanguageModel:
     vocab_size: int
     config: Mapping[str, Any]
     cache_blocks: int = 0
+
+    @property
+    def has_recurrent_state(self) -> bool:
+        """Whether sequences have states that depend on all tokens before, which no block of the cache holds."""
+        return SLOTS in self.graph.inputs
 
     @property
     def blocks_per_sequence(self) -> int:
@@ -71,7 +77,8 @@ def load_language_model(
     found = Weights(graph, folder, template, weights)
     each = -(-context // CACHE_BLOCK)
     blocks = sequences * each if cache_positions is None else max(each, -(-cache_positions // CACHE_BLOCK))
-    _build(graph, template, settings, found, context=context, cache_blocks=blocks, cache_dtype=cache_dtype)
+    cache = {"cache_blocks": blocks, "cache_dtype": cache_dtype, "slots": sequences}
+    _build(graph, template, settings, found, context=context, **cache)
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config, blocks)
 
@@ -175,7 +182,7 @@ def misfits(folder: Folder) -> tuple[Template, list[Misfit]]:
     graph = Graph(template.name)
     found = Weights(graph, folder, template, None)
     context = min(settings.values["context"], CACHE_BLOCK)
-    _build(graph, template, settings, found, context=context, cache_blocks=1, cache_dtype=f32)
+    _build(graph, template, settings, found, context=context, cache_blocks=1, cache_dtype=f32, slots=1)
     return template, found.misfits(_ignored(template, settings, found.prefix))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.hf.activations import ACTIVATIONS
+from ingot.load.hf.config import INFINITE
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.template import Key, Template
 
@@ -146,7 +147,7 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
                 f"{field_path}: {'null' if is_there else 'missing'}, expected {_MEANS[key.type]} ({key.where})"
             )
         words = {word: word for word in (*ACTIVATIONS, *key.options)}
-        if key.type == "per_layer":
+        if key.type in ("per_layer", "cycle"):
             if not _is("size", values.get("layers"), values):
                 raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
@@ -154,7 +155,9 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
     if key.type == "per_layer" and not isinstance(value, list) and _is("size", values.get("layers"), values):
         value = [value] * values["layers"]
     _check(key, value, field_path, values)
-    return value
+    if key.type == "cycle":
+        return [value[i % len(value)] for i in range(values["layers"])]
+    return [None if each == INFINITE else each for each in value] if key.type == "numbers" else value
 
 
 _MEANS = {
@@ -166,7 +169,9 @@ _MEANS = {
     "word": "a word",
     "activation": f"one of {', '.join(ACTIVATIONS)}",
     "per_layer": "a list with one entry for each layer, or one entry for all",
+    "cycle": "a list of words",
     "layers": "a list of layers",
+    "numbers": "a list of numbers",
 }
 
 
@@ -209,6 +214,10 @@ def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
             return isinstance(value, str) and value in ACTIVATIONS
         case "per_layer":
             return isinstance(value, list) and len(value) == values.get("layers") and all(map(_is_entry, value))
+        case "cycle":
+            return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+        case "numbers":
+            return isinstance(value, list) and all(each == INFINITE or _is("number", each, values) for each in value)
         case "layers":
             return isinstance(value, list) and all(_is("count", each, values) for each in value)
     raise AssertionError(type)

@@ -25,8 +25,8 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring = 2, 80
 
 
-def parse_json(content: bytes, where: str) -> Any:
-    """Return the value of a JSON document.
+def parse_json(content: bytes, where: str, *, infinite: Any = None) -> Any:
+    """Return the value of a JSON document. infinite: the value of the word Infinity, which is refused by default.
 
     Raises LoadError for anything but strict JSON, LimitError beyond MAX_DEPTH.
     """
@@ -40,7 +40,7 @@ def parse_json(content: bytes, where: str) -> Any:
             object_pairs_hook=_object,
             parse_int=_integer,
             parse_float=_finite,
-            parse_constant=_refuse_constant,
+            parse_constant=lambda word: _constant(word, infinite),
         )
     except RecursionError:
         raise _too_deep(where) from None
@@ -52,9 +52,9 @@ def parse_json(content: bytes, where: str) -> Any:
     return value
 
 
-def parse_object(content: bytes, where: str) -> dict[str, Any]:
+def parse_object(content: bytes, where: str, *, infinite: Any = None) -> dict[str, Any]:
     """Return the object of a JSON document. Raises as `parse_json`, and LoadError for any other value."""
-    value = parse_json(content, where)
+    value = parse_json(content, where, infinite=infinite)
     if not isinstance(value, dict):
         raise LoadError(f"{where}: got {shown(value)}, expected a JSON object")
     return value
@@ -87,8 +87,10 @@ def _finite(text: str) -> float:
     return value
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
+def _constant(text: str, infinite: Any) -> Any:
+    if text != "Infinity" or infinite is None:
+        raise ValueError(f"{text} is no JSON number")
+    return infinite
 
 
 def _check_depth(root: Any, where: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingot.load.hf.expression import Expression
+from ingot.load.hf.recurrence import Recurrent
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class Attention:
     scale: Expression
     window: Expression
     softcap: Expression
+    gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class Mlp:
     learned: str  # the path of the weights of an activation that has some
     norm: Norm | None  # of the input of `down`
     sparsity: Expression  # the share of a normal distribution that is cut off below, before the activation; 0 for none
+    gate_scale: Expression  # of the gate, before its activation
     size: Expression
 
 
@@ -265,6 +268,7 @@ Step = (
     | Attention
     | Mlp
     | Mixture
+    | Recurrent
     | Residual
     | Sum
     | Scale

@@ -9,6 +9,7 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.inheritance import joined_section, merged_sections
+from ingot.load.hf.recurrence import KINDS, read_recurrent
 from ingot.load.hf.template import (
     Activate,
     Attention,
@@ -41,7 +42,7 @@ from ingot.load.hf.template import (
 )
 
 FOLDER = Path(__file__).parents[2] / "templates"
-TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "layers")
+TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "cycle", "layers", "numbers")
 
 
 def template_names() -> list[str]:
@@ -223,13 +224,15 @@ class _Reader:
                 return kind_of(self._linear(parts["project"]), parts["count"].expression())
             case "streams":
                 return self._streams(body)
+            case _ if kind in KINDS:
+                return read_recurrent(kind, body)
             case "choose":
                 parts = body.fields(("when", "then", "else"))
                 return Choose(parts["when"].expression(), self._steps(parts["then"]), self._steps(parts["else"]))
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
             "expected one of norm, attention, mlp, mixture, residual, sum, scale, softcap, linear, activation, times, "
-            "layer_input, spread, merge, streams, choose"
+            f"layer_input, spread, merge, streams, choose, {', '.join(KINDS)}"
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -262,7 +265,7 @@ class _Reader:
             ("out",),
             (
                 "q", "k", "v", "qkv", "split", "shared", "bias", "q_norm", "k_norm", "v_norm", "out_norm", "norms",
-                "clip", "rope", "position_scale", "scale", "window", "softcap",
+                "clip", "rope", "position_scale", "scale", "window", "softcap", "gated",
             ),
         )  # fmt: skip
         projections = {key for key in ("q", "k", "v", "qkv", "split") if key in found}
@@ -297,6 +300,7 @@ class _Reader:
             scale=option("scale", "head_dim ** -0.5"),
             window=option("window", "0"),
             softcap=option("softcap", "0"),
+            gated=option("gated", "false"),
         )
 
     def _streams(self, item: Item) -> Streams:
@@ -314,7 +318,8 @@ class _Reader:
 
     def _mlp(self, item: Item) -> Mlp:
         found = item.fields(
-            ("down",), ("up", "gate", "gate_up", "bias", "activation", "learned", "norm", "sparsity", "size")
+            ("down",),
+            ("up", "gate", "gate_up", "bias", "activation", "learned", "norm", "sparsity", "gate_scale", "size"),
         )
         projections = {key for key in ("up", "gate", "gate_up") if key in found}
         if projections not in ({"up"}, {"up", "gate"}, {"gate_up"}):
@@ -331,6 +336,7 @@ class _Reader:
             found["learned"].text() if "learned" in found else "",
             self._norm(found["norm"]) if "norm" in found else None,
             found["sparsity"].expression() if "sparsity" in found else Expression("0", item.where),
+            found["gate_scale"].expression() if "gate_scale" in found else Expression("1", item.where),
             found["size"].expression() if "size" in found else _name("inner", item),
         )
 

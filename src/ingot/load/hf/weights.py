@@ -89,14 +89,16 @@ class Weights:
         first, second = self._folder.tensors.get(table), self._folder.tensors.get(head)
         return first is not None and second is not None and first.equals(second)
 
-    def value(self, name: str, shape: tuple[int, ...], where: str, *, min_bits: int = MIN_BITS) -> str:
+    def value(
+        self, name: str, shape: tuple[int, ...], where: str, *, min_bits: int = MIN_BITS, is_exact: bool = False
+    ) -> str:
         """Return the f32 value of a weight, built on the first call. where: the line of the template that
-        requires it.
+        requires it; is_exact: whether it stays as it is stored.
         """
         name = self._found(name)
         if name not in self._values:
-            value = self._cast(self._load(name, shape, where))
-            quant = self._qweight(min_bits)
+            value = self._cast(self._load(name, shape, where), rounds=not is_exact)
+            quant = None if is_exact else self._qweight(min_bits)
             if quant and len(shape) == 2 and not self._is_of_quant(value):
                 value = quantized(self._graph, value, quant)
             self._values[name] = value
@@ -203,10 +205,10 @@ class Weights:
             raise UnsupportedError(f"{stored.path}: weight {name!r} is {stored.dtype}, expected f32, f16 or bf16")
         return stored.add_to(self._graph, name)
 
-    def _cast(self, stored: str) -> str:
-        """Return the f32 value of one or more weights; matrices are rounded first."""
+    def _cast(self, stored: str, *, rounds: bool = True) -> str:
+        """Return the f32 value of one or more weights; matrices are rounded first, if `rounds`."""
         value, type = stored, self._graph.type(stored)
-        if type.rank >= 2 and self._matrices is bf16 and type.dtype is not bf16:
+        if rounds and type.rank >= 2 and self._matrices is bf16 and type.dtype is not bf16:
             value = self._graph.add("cast", [value], f"{stored}.{self._matrices}", dtype=self._matrices).output
         if self._graph.type(value).dtype is not f32:
             value = self._graph.add("cast", [value], f"{stored}.f32", dtype=f32).output

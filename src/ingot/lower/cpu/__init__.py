@@ -14,6 +14,7 @@ from ingot.lower.cpu import (
     norm,
     optimise,
     recurrent,
+    sequence_state,
     shape,
     trees,
 )
@@ -40,5 +41,6 @@ CPU = Backend(
 
 __all__ = [
     "CPU", "KERNEL_RULES", "attention", "conv", "conv_gradient", "elementwise", "fourier", "index", "integer",
-    "kv_cache", "linear", "norm", "optimise", "recurrent", "shape", "trees",
+    "kv_cache", "linear", "norm", "optimise", "recurrent", "sequence_state", "shape",
+    "trees",
 ]  # fmt: skip

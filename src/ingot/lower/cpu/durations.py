@@ -44,6 +44,7 @@ class Durations:
     appended: float = 1.0  # to a KV cache [0.76, 0.73]
     activation: float = 1.0  # of a recurrent layer [0.6, 0.8]
     state: float = 0.1  # of a state of linear attention, in one step
+    scanned: float = 0.3  # of a state of a selective scan, in one step
     activation_f64: float = 15.0  # by libm [15, 16]
     reduced: float = 0.4  # of the operand, in one pass of a norm [0.20, 0.20], softmax [0.15, 0.17] or sum [0.07, 0.07]
     cheap: float = 0.12  # of an element-wise op [relu 0.08, 0.07; add of f64 0.24, 0.27]
