@@ -7,6 +7,7 @@ import shutil
 import tracemalloc
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -17,6 +18,7 @@ from hf_models import Case, save_model
 from ingot.errors import InputError, LoadError
 from ingot.llm import memory_of
 from ingot.load.gguf import read_gguf
+from ingot.load.gguf.rewritten import REWRITTEN
 from ingot.load.hf.contents import fingerprint, nonfinite_tensors
 from ingot.load.language import read_model
 from ingot.ops.blocks import BLOCKS
@@ -245,7 +247,10 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("type", "precision"),
-    [*((type, "f32") for type in ("f32", "f16", "bf16", *BLOCKS)), *((t, "bf16") for t in ("bf16", "q4_0", "q4_k"))],
+    [
+        *((type, "f32") for type in ("f32", "f16", "bf16", *BLOCKS, *REWRITTEN)),
+        *((t, "bf16") for t in ("bf16", "q4_0", "q4_k")),
+    ],
 )
 def test_types(type: str, precision: str, wide: Path, tmp_path: Path) -> None:
     """As a folder with the numbers that gguf-py decodes."""
@@ -256,6 +261,24 @@ def test_types(type: str, precision: str, wide: Path, tmp_path: Path) -> None:
     options = {"precision": precision, "threads": 2, "context": 16}
     found = ingot.LLM(tmp_path / "model.gguf", **options).logits(IDS)
     np.testing.assert_array_equal(found, ingot.LLM(folder, **options).logits(IDS))
+
+
+@pytest.mark.parametrize("type", REWRITTEN)
+def test_rewritten_types_have_the_numbers_of_the_package(type: str) -> None:
+    """Blocks of any bits."""
+    kind = gguf.GGMLQuantizationType[type.upper()]
+    blocks = np.random.default_rng(3).integers(0, 256, (500, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8)
+    if type == "mxfp4":
+        blocks[:, 0] = np.arange(500) % 250
+    else:
+        blocks[:, -2:] = np.random.default_rng(4).standard_normal((500, 1)).astype(np.float16).view(np.uint8)
+        blocks[:, :52] = gguf.quants.quantize(np.random.default_rng(5).standard_normal((500, 256), np.float32), kind)[
+            :, :52
+        ]
+    row = REWRITTEN[type]
+    found = row.rewrite(blocks)
+    found = found.astype(np.float32) if row.type == "bf16" else BLOCKS[row.type].decode(found)
+    np.testing.assert_array_equal(found, gguf.quants.dequantize(blocks, kind))
 
 
 def products(llm: ingot.LLM) -> set[str]:

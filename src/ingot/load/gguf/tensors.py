@@ -14,6 +14,7 @@ from ingot.ir.dtype import DTYPES, f32
 from ingot.ir.graph import Graph
 from ingot.load.gguf.config import ROPE_TENSORS
 from ingot.load.gguf.file import DECODED, SIZES, GgufFile, GgufTensor
+from ingot.load.gguf.rewritten import REWRITTEN
 from ingot.load.hf.safetensors import StoredTensor, listed
 from ingot.load.hf.strict_json import shown
 from ingot.ops.blocks import BLOCKS, decode_blocks
@@ -113,34 +114,47 @@ class BlockTensor(StoredTensor):
     @property
     def is_quantized(self) -> bool:
         """Whether it consists of quantized blocks."""
-        return self.type in BLOCKS
+        return self._read_type in BLOCKS
 
     def add_to(self, graph: Graph, name: str) -> str:
         """Add the elements to a graph, with rows reordered: a weight, or the decoded value of blocks."""
-        if self.type not in BLOCKS:
+        if self._read_type not in BLOCKS:
             return self._in_order(graph, graph.add_weight(name, self.array()))
         blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
-        return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.type, dtype=f32).output
+        return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self._read_type, dtype=f32).output
+
+    def array(self) -> np.ndarray:
+        """Return the elements, if they are not blocks: a view of the mapped file, or rewritten numbers."""
+        return self._blocks() if self.type in REWRITTEN else super(BlockTensor, self).array()
 
     def pieces(self) -> Iterator[np.ndarray]:
         """Yield the elements, some megabytes at a time; blocks are decoded."""
-        if self.type not in BLOCKS:
+        if self._read_type not in BLOCKS:
             yield from super(BlockTensor, self).pieces()
             return
         rows = self._blocks()
         flat = rows.reshape(-1, rows.shape[-1])
         step = max(1, _PIECE_BYTES // max(1, rows.shape[-1]))
         for row in range(0, len(flat), step):
-            yield decode_blocks(flat[row : row + step], type=self.type, dtype=f32).reshape(-1)
-            release(flat[row : row + step])
+            yield decode_blocks(flat[row : row + step], type=self._read_type, dtype=f32).reshape(-1)
+            if self.type not in REWRITTEN:
+                release(flat[row : row + step])
+
+    @property
+    def _read_type(self) -> str:
+        """The type as which it is read."""
+        return REWRITTEN[self.type].type if self.type in REWRITTEN else self.type
 
     def _blocks(self) -> np.ndarray:
-        """Return the blocks as u8 [..., bytes], a view of the mapped file."""
+        """Return the blocks as u8 [..., bytes], a view of the mapped file; or what they are rewritten to."""
         elements, nbytes = SIZES[self.type]
         shape = (*self.shape[:-1], self.shape[-1] // elements * nbytes)
         if not self.nbytes:
             return np.empty(shape, np.uint8)
-        return np.frombuffer(self.content, np.uint8, self.nbytes, self.offset).reshape(shape)
+        blocks = np.frombuffer(self.content, np.uint8, self.nbytes, self.offset)
+        if self.type not in REWRITTEN:
+            return blocks.reshape(shape)
+        return REWRITTEN[self.type].rewrite(blocks.reshape(-1, nbytes)).reshape(*self.shape[:-1], -1)
 
     def _in_order(self, graph: Graph, stored: str) -> str:
         if self.order is None:
@@ -186,7 +200,8 @@ def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTens
 
 
 def _stored(tensor: GgufTensor, file: GgufFile, order: tuple[int, int, int] | None) -> BlockTensor:
-    dtype, shape = DTYPES.get(tensor.type, f32), tensor.shape
+    read = REWRITTEN[tensor.type].type if tensor.type in REWRITTEN else tensor.type
+    dtype, shape = DTYPES.get(read, f32), tensor.shape
     if len(shape) == 3:  # the matrices of experts, one below the other
         shape = (shape[0] * shape[1], shape[2])
     return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, tensor.content, tensor.type, order)

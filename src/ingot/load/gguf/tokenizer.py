@@ -34,6 +34,23 @@ _GPT_4O = (
     rf"{_BEGIN}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_BEGIN}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
     rf"|\p{{N}}{{1,3}}|{_REST_OF_PATHS}"
 )
+_QWEN_35 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK_3 = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_BAILING = (
+    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_SEED = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_MINICPM_5 = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}+|{_REST}"
 _TEKKEN = rf"{_BEGIN}{_UPPER}*{_LOWER}+|{_BEGIN}{_UPPER}+{_LOWER}*|\p{{N}}|{_REST_OF_PATHS}"
 
 
@@ -56,15 +73,38 @@ WORD_SPLITTERS = {
     "falcon": _WordSplitter((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
     "ufakzeka": _WordSplitter((rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",)),
     "tekken": _WordSplitter((_TEKKEN,), whole=True, begins=True),
-    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4"), _WordSplitter((_GPT_2,))),
+    "qwen35": _WordSplitter((_QWEN_35,)),
+    "seed-coder": _WordSplitter((_SEED,)),
+    "minicpm5": _WordSplitter((r"\p{N}{1,3}", _MINICPM_5), whole=True),
+    "laguna": _WordSplitter((r"[^\n]+|[\n]+", _QWEN_2)),
+    "deepseek-coder": _WordSplitter(
+        (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}")
+    ),
     **dict.fromkeys(
-        ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"),
+        ("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"),
+        _WordSplitter((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK_3)),
+    ),
+    **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _WordSplitter((_BAILING,))),
+    **dict.fromkeys(
+        """gpt-2 phi-2 mpt olmo jais exaone4 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert
+        trillion granite-docling""".split(),
+        _WordSplitter((_GPT_2,)),
+    ),
+    **dict.fromkeys(
+        "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2".split(),
         _WordSplitter((r"\p{N}", _GPT_2)),
     ),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"), _WordSplitter((_QWEN_2,))),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _WordSplitter((_LLAMA_3,), True, True)),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _WordSplitter((_LLAMA_3,))),
-    **dict.fromkeys(("gpt-4o", "llama4"), _WordSplitter((_GPT_4O,))),
+    **dict.fromkeys(
+        "qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan kormo f2llmv2 solar-open grok-2".split(),
+        _WordSplitter((_QWEN_2,)),
+    ),
+    **dict.fromkeys(
+        "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano".split(),
+        _WordSplitter((_LLAMA_3,), whole=True, begins=True),
+    ),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), _WordSplitter((_LLAMA_3,))),
+    **dict.fromkeys(("glm4", "glm5"), _WordSplitter((_LLAMA_3,), whole=True)),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), _WordSplitter((_GPT_4O,))),
 }
 # Control tokens that end an answer, in addition to those that the keys name.
 _ENDS = frozenset(
