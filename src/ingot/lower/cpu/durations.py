@@ -1,8 +1,8 @@
 """Estimated durations of the CPU kernels: the one table from which lowering computes the work of a step.
 
 The work decides how many tasks and preemption chunks a step has (`Lowering._cut`), and nothing else: choices between
-kernels follow the sizes of `limits.py`, so that every CPU gets the same bits. `Target` has the work that is worth a barrier or
-another thread.
+kernels follow the sizes of `limits.py`, so that every CPU gets the same bits. `Target` has the work that is worth a
+barrier or another thread.
 """
 
 from __future__ import annotations
