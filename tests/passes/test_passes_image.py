@@ -6,6 +6,65 @@ from pass_case import Case, check_pass
 
 CASES: list[Case] = [
     (
+        "a layer's scale goes into the product before it, and its residual is added before the permutes of both",
+        ("fold_layer_scale", "dce"),
+        """
+        input x: f32[B, 5, 7, 4]
+        weight w: f32[4, 6]
+        weight v: f32[6, 4]
+        weight b: f32[4]
+        weight s: f32[4]
+        image = permute(x, axes=[0, 3, 1, 2])
+        hidden = matmul(x, w, transpose_a=false, transpose_b=false, scale=1.0)
+        product = matmul(hidden, v, transpose_a=false, transpose_b=false, scale=1.0)
+        sum = add(product, b)
+        scaled = mul(s, sum)
+        branch = permute(scaled, axes=[0, 3, 1, 2])
+        y = add(image, branch)
+        output y = y
+        output image = image
+        """,
+        """
+        input x: f32[B, 5, 7, 4]
+        weight w: f32[4, 6]
+        weight v: f32[6, 4]
+        weight b: f32[4]
+        weight s: f32[4]
+        image = permute(x, axes=[0, 3, 1, 2])
+        hidden = matmul(x, w, transpose_a=false, transpose_b=false, scale=1.0)
+        v.scaled = mul(v, s)
+        scaled.product = matmul(hidden, v.scaled, transpose_a=false, transpose_b=false, scale=1.0)
+        b.scaled = mul(b, s)
+        scaled = add(scaled.product, b.scaled)
+        y.last = add(x, scaled)
+        y = permute(y.last, axes=[0, 3, 1, 2])
+        output y = y
+        output image = image
+        """,
+    ),
+    (
+        "scales that stay: of a product that another node reads, of rows, of a weight that two products read",
+        ("fold_layer_scale", "dce"),
+        """
+        input x: f32[B, 4]
+        input r: f32[B, 1]
+        weight w: f32[6, 4]
+        weight v: f32[5, 4]
+        weight s: f32[6]
+        a = matmul(x, w, transpose_a=false, transpose_b=true, scale=1.0)
+        b = mul(a, s)
+        c = matmul(x, v, transpose_a=false, transpose_b=true, scale=1.0)
+        d = mul(c, r)
+        e = matmul(b, w, transpose_a=false, transpose_b=false, scale=1.0)
+        f = matmul(d, v, transpose_a=false, transpose_b=false, scale=1.0)
+        output a = a
+        output d = d
+        output e = e
+        output f = f
+        """,
+        None,
+    ),
+    (
         "moves of what a convolution makes sink below an activation, and what they make of it are rows of a product",
         ("sink_move", "absorb_transpose", "dce"),
         """

@@ -19,6 +19,7 @@ from ingot.passes.cse import merge_equal
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.fold import fold_constants
 from ingot.passes.fold_batch_norm import fold_batch_norm
+from ingot.passes.fold_layer_scale import fold_layer_scale
 from ingot.passes.fuse_activation import fuse_activations
 from ingot.passes.fuse_attention import fuse_attention
 from ingot.passes.fuse_norm import fuse_norms
@@ -60,6 +61,7 @@ PASSES: dict[str, Pass] = {
     "fuse_attention": fuse_attention,
     "mask": recognise_masks,
     "fold_batch_norm": fold_batch_norm,
+    "fold_layer_scale": fold_layer_scale,
     "take_rows": take_rows_first,
     "merge_matmul": merge_matmuls,
 }

@@ -187,8 +187,8 @@ def written_step(
 
 
 def step_passes() -> tuple[str, ...]:
-    """Return all passes except merge_matmul: merged matrices would be copies of weights that both directions read."""
-    return tuple(name for name in PASSES if name != "merge_matmul")
+    """Return all passes except two: merged and scaled matrices would be copies of weights that both directions read."""
+    return tuple(name for name in PASSES if name not in ("merge_matmul", "fold_layer_scale"))
 
 
 def _optimize(graph: Graph) -> None:
