@@ -71,7 +71,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *("conv_integer", "dynamic_quantize", "matmul_integer"),
         "deform_conv",
         *("decode_image", "roi_align"),
-        *("linear_attention", "rotary"),
+        *("linear_attention", "repeated_ngrams", "rotary"),
         *("non_max_suppression", "reduce_over"),
         *(TRIED_IN_MODELS - {"if", "loop", "scan"}),
         *(TABLES - {"dequantize"}),

@@ -19,7 +19,7 @@ from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower import Backend, Lowered, Lowering, Target, lower, segments
 from ingot.lower.lowered import Choice
 from ingot.ops.control import inner_graphs
-from ingot.ops.custom import kernel_of
+from ingot.ops.custom import kernel_of, refusal_of
 from ingot.passes import optimize
 from ingot.passes.precision import F32, Precision, round_operands
 from ingot.plan.memory import Placement, Plan, plan
@@ -95,7 +95,7 @@ class CompiledSegment:
 
     @property
     def fallback(self) -> list[str]:
-        """The titles of the nodes that the reference computes.
+        """The titles of the nodes that the reference computes, with the reason if their op has a kernel of the user.
 
         For an `if` of two programs, these are the nodes of its branches. A branch that refuses computes nothing.
         """
@@ -107,7 +107,8 @@ class CompiledSegment:
             if node.op.name == "if" and None not in branches:
                 found += [text for branch in branches if branch is not None for text in branch.fallback]
             elif node.op.name != "refuse" and kernel_of(self.graph, node, self.device) is None:
-                found.append(node.title)
+                refusal = refusal_of(self.graph, node, self.device)
+                found.append(f"{node.title} ({refusal})" if refusal else node.title)
         return found
 
     @property

@@ -14,7 +14,10 @@ from ingot.run.store import WeightStore
 from op_cases import in_one_graph
 
 assert ingot.ops
-NAMES = ("checked_index", "gather", "gather_elements", "scatter_elements", "cross_entropy", "rnn", "append_values")
+NAMES = (
+    "checked_index", "gather", "gather_elements", "scatter_elements", "cross_entropy", "repeated_ngrams", "rnn",
+    "append_values",
+)  # fmt: skip
 
 
 def sampled(name: str):  # type: ignore[no-untyped-def]

@@ -72,6 +72,11 @@ def violations(name: str, text: str, macros: dict[str, str]) -> Iterator[str]:
             yield f"no closing brace in column 0: {where}"
         if code.startswith(("#undef", "#include")) and comment:
             yield f"comment above what is left out: {where}"
+        yield from (
+            f"not a path from csrc/: {path}"
+            for path in re.findall(r'^#include "(.*)"', code, re.MULTILINE)
+            if not (CSRC / path).is_file()
+        )
         yield from (f"row over several lines: {line.strip()}" for line in code.splitlines() if not is_row(line))
         if not is_named(name, code, macros):
             yield f"no name: {where}"
@@ -173,6 +178,7 @@ enum {
 """
 
 PLANTED = {
+    "a path from its own folder": ('#include "kernel.h"', '#include "index.h"', "not a path from csrc/"),
     "a comment apart": ("/* Rows of a table. */", "/* Rows of a table. */\n", "lost"),
     "two comments": ("/* A type. */", "/* A. */\n/* A type. */", "lost"),
     "a line comment": ("/* A type. */", "// A type.", "lost"),

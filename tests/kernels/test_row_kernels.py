@@ -168,6 +168,30 @@ def test_layer_norm_far_from_zero(cols):
     np.testing.assert_array_equal(flat, np.broadcast_to(bias, flat.shape))
 
 
+@pytest.mark.parametrize("rows, length, size", [(5, 40, 1), (4, 60, 2), (9, 50, 4), (3, 4, 5), (2, 3, 9), (1, 0, 2)])
+def test_repeated_ngrams(rows, length, size):
+    tokens, vocab = np.random.default_rng(size).integers(0, 3, (rows, length + 2))[:, :length], 5
+    expected = OPS["repeated_ngrams"].function(tokens, size=size, vocab=vocab)
+    for stride in (length, length + 2):
+        fault = LIBRARY.ffi.new("ingot_fault *")
+        fields = {
+            "tokens": at_page_end(tokens, stride - length), "fault": fault, "rows": rows, "length": length,
+            "vocab": vocab, "size": size, "stride": stride,
+        }  # fmt: skip
+        result = every("repeated_ngrams", fields, "out", (rows, vocab), dtype=np.bool_)
+        np.testing.assert_array_equal(result, expected)
+        assert fault.code == 0
+
+
+def test_repeated_ngrams_report_a_token_beyond_the_vocabulary():
+    """Tokens that follow no repetition may have any value."""
+    for tokens, code in (([1, 9, 1, 7, 1], 2), ([9, 1, 2, 1], 0), ([1, -1, 1], 2)):
+        fault, row = LIBRARY.ffi.new("ingot_fault *"), np.array([tokens])
+        fields = {"tokens": row, "fault": fault, "step": 3, "rows": 1, "length": row.size, "vocab": 4, "size": 2}
+        every("repeated_ngrams", fields, "out", (1, 4), dtype=np.bool_)
+        assert (fault.code, fault.step) == (code, 3 if code else 0)
+
+
 @pytest.mark.parametrize("kernel", ("layer_norm_f32", "rms_norm_f32", "softmax_f32", "log_softmax_f32"))
 def test_a_row_has_the_same_bits_alone(kernel):
     x = floats(34, (7, 531), -4, 4)

@@ -193,6 +193,9 @@ ADDRESSED: dict[tuple[str, str, str], Address | str] = {
         case("GatherBlockQuantized", "x:u8[5,16] i:i64<5[2] s>0.1<1[5,1]", bits=8, block_size=16, **MS), "i1", -5, 5
     ),
     (MICROSOFT, "GatherND", "indices"): Address(case("GatherND", "x[5,5,3] i:i64<5[4,2]", **MS), "i1", -5, 5),
+    (MICROSOFT, "NGramRepeatBlock", "input_ids"): Address(
+        case("NGramRepeatBlock", "i:i64<5[2,6] s[2,5]", ngram_size=1, **MS), "i0", 0, 5, "tokens"
+    ),
     (MICROSOFT, "ExpandDims", "axis"): _AXES,
     (MICROSOFT, "Pad", "pads"): _COUNTS,
     (MICROSOFT, "QLinearConv", "B"): _NUMBERS,

@@ -227,6 +227,16 @@ EXPORTED = [
     case("FusedGemm", "a[6,3] b[6,5]", domain=MS, activation="LeakyRelu", activation_alpha=0.2, transA=1),
     case("FusedGemm", "a[3,6] b[6,5] c[3,1]", domain=MS, activation="HardSigmoid", activation_alpha=0.3,
          activation_beta=0.4, beta=2.0),
+    *(
+        case("MurmurHash3", f"x:{dtype}{numbers}[3,4]", domain=MS, seed=seed, positive=seed % 2)
+        for dtype, numbers in (("i32", ">-99<99"), ("u32", "<99"), ("i64", ">-99<99"), ("u64", "<99"), ("f32", ""),
+                               ("f64", ""))
+        for seed in (0, 7)
+    ),
+    *(
+        case("NGramRepeatBlock", "i:i64<3[3,20] s[3,9]", domain=MS, ngram_size=size)
+        for size in (1, 2, 3, 5, 21)
+    ),
     case("LinearAttention", "q[2,5,24] k[2,5,24] v[2,5,60]", 2, domain=MS, update_rule="linear", q_num_heads=3,
          kv_num_heads=3),
     case("LinearAttention", "q[1,6,16] k[1,6,8] v[1,6,6] s[1,2,4,3] d>-1.0<0.0[1,6,8]", 2, domain=MS,

@@ -1,7 +1,8 @@
 """The documents that a program writes: limits, how much of ONNX runs, the forms of its ops, and the ATen overloads.
 
-`python tests/kit/written_docs.py --write` writes them anew; that runs every case of ONNX's backend tests, every form of
-its ops, and every entry of torch's `op_db`.
+`python tests/kit/written_docs.py --write` writes them anew, all or those that are named (`--write limits`). That
+runs every case of ONNX's backend tests (conformance), every form of its ops (onnx-forms), and every entry of torch's
+`op_db` (aten).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 import importlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -199,14 +200,20 @@ def described_in(document: str) -> dict[Op, tuple[str, str]]:
     return found
 
 
+PAGES: dict[str, Callable[[], str]] = {
+    "limits": limits,
+    "conformance": conformance,
+    "onnx-forms": lambda: document(results_of(all_forms(), jobs=2)),
+    "aten": lambda: aten_table.document(aten_table.everything()),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", required=True, help="write the documents in docs")
-    parser.parse_args()
-    (DOCS / "limits.md").write_text(limits(), encoding="utf-8")
-    (DOCS / "conformance.md").write_text(conformance(), encoding="utf-8")
-    (DOCS / "onnx-forms.md").write_text(document(results_of(all_forms(), jobs=2)), encoding="utf-8")
-    (DOCS / "aten.md").write_text(aten_table.document(aten_table.everything()), encoding="utf-8")
+    help = f"write documents in docs: {', '.join(PAGES)}; all by default"
+    parser.add_argument("--write", nargs="*", choices=PAGES, required=True, metavar="PAGE", help=help)
+    for name in parser.parse_args().write or PAGES:
+        (DOCS / f"{name}.md").write_text(PAGES[name](), encoding="utf-8")
 
 
 if __name__ == "__main__":

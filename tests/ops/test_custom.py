@@ -466,12 +466,14 @@ def test_where_a_kernel_does_not_run(library):
     """dtypes that it does not take, and shapes that only a run knows, stay on the reference, visibly."""
     register_scale(library)
     text = "input x: f64[3, 4]\ny, told = scale(x, by=0.5)\noutput y = y"
-    assert ingot.InferenceSession(parse(text)).explain().fallback == ("scale 'y'",)
+    assert ingot.InferenceSession(parse(text)).explain().fallback == (
+        "scale 'y' (libscale.so:scale: x is f64, expected f32)",
+    )
     text = (
         "input x: f32[5]\ni = nonzero(x): i64[1, n]\nf = cast(i, dtype=@f32)\ny, told = scale(f, by=0.5)\noutput y = y"
     )
     session = ingot.InferenceSession(parse(text))
-    assert "scale 'y'" in session.explain().fallback
+    assert "scale 'y' (libscale.so:scale: f is f32[1, n], expected a known shape)" in session.explain().fallback
     assert session.run(None, {"x": np.float32([0, 1, 0, 2, 3])})[0].tolist() == [[0.5, 1.5, 2]]
 
 

@@ -378,49 +378,7 @@ typedef struct {
   int64_t x_strides[3]; int64_t cos_strides[3]; int64_t sin_strides[3]; int64_t out_strides[3];
 } rotary_args;
 
-/* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
- * packed matrix (gemm's b, transposed), whose column r is row r of the table. _bf16: its elements are bf16, and out is
- * f32. _int8, _int4, with _128, _row, _zp or without: quantized values and scales. _q4_k and so on: blocks, whose
- * numbers are rounded in the steps that their type defines. index_bytes, of the _panels kernels: 4 or 8. */
-typedef struct {
-  const void *table; const void *indices; void *out; ingot_fault *fault;
-  int64_t outer; int64_t limit; int64_t inner; int64_t count;
-  int32_t step; int32_t item_bytes; int32_t index_bytes;
-} gather_args;
-
-/* out[i] = x[i], checked to be an index below `limit`, and counted from the front; x[i] may be negative only with
- * `wraps`. index_bytes: 4 or 8, of x and out. */
-typedef struct {
-  const void *x; void *out; ingot_fault *fault;
-  int64_t count; int64_t limit;
-  int32_t step; int32_t index_bytes; int32_t wraps;
-} checked_index_args;
-
-/* out[outer, i, inner] = the sum over window samples t, in order, of weights[i, t] * x[outer, indices[i, t], inner]. */
-typedef struct {
-  const float *x; const int64_t *indices; const float *weights; float *out; ingot_fault *fault;
-  int64_t outer; int64_t limit; int64_t inner; int64_t count; int64_t taps;
-  int32_t step;
-} resample_args;
-
-/* out[i...] = x[i... with indices[i...] at `axis`]; x strided, indices and out contiguous, of `shape`. */
-typedef struct {
-  const void *x; const void *indices; void *out; ingot_fault *fault;
-  int32_t rank; int32_t axis; int32_t step; int32_t item_bytes;
-  int64_t shape[12]; int64_t x_strides[12];
-  int64_t limit;
-} gather_elements_args;
-
-/* out[i... with indices[i...] at `axis`] = updates[i...], or the merge of it with the present element, in row-major
- * order. All are of `shape`; updates are contiguous. index_bytes: 4 or 8. merge: INGOT_MERGE_*. _f32: merged as doubles
- * and rounded once; up to `together` lines along the axis are in scratch at a time. scratch: num_tasks slots of
- * scratch_stride floats. */
-typedef struct {
-  const void *indices; const void *updates; void *out; float *scratch; ingot_fault *fault;
-  int32_t rank; int32_t axis; int32_t step; int32_t item_bytes; int32_t index_bytes; int32_t merge;
-  int64_t shape[12]; int64_t index_strides[12]; int64_t out_strides[12];
-  int64_t limit; int64_t together; int64_t scratch_stride;
-} scatter_args;
+#include "index_args.def"
 
 /* out[batch, channels, points] = x[batch, channels, height, width] sampled at grid[batch, points, 2], whose coordinates
  * are column, then row, from -1 to 1. Strides are [batch, channel, row, column] of x and [batch, channel, point] of

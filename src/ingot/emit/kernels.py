@@ -42,7 +42,7 @@ _ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
 # parametrize. The bodies of a unit are read once for all its files, independent of other units. Units by name: their
 # files, and the sets that the definitions of each are for.
 _UNITS = {
-    "floats": {f"gemm/gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "neon", "avx2", "avx512")},
+    "floats": {f"gemm/gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in FEATURES if isa not in _BEYOND},
     "pairs": {"gemm/gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm/gemm_micro_dots.c": "!defined(ISA_avx512)"},
     "quant": {
         "quant/registers_vnni.h": "defined(ISA_avx512vnni)",

@@ -157,7 +157,8 @@ FLAT: dict[str, str] = {
         decode_image refuse has_rank checked_index gcd pivoted_rows""",
     ),
     **_listed(
-        "its operands are not floats", "iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent"
+        "its operands are not floats",
+        """iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent repeated_ngrams""",
     ),
     **_listed("it reinterprets bits", "bitcast"),
     **_listed("the model stops gradients here", "detach"),

@@ -229,13 +229,31 @@ def kernel_of(graph: Graph, node: Node, device: str = "cpu") -> Kernel | None:
     custom = CUSTOM.get(node.op.name)
     if custom is None:
         return None
-    types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
-    for kernel in (custom.wgsl if device == "webgpu" else None, custom.kernel):
-        if kernel is not None and all(
-            isinstance(t, TensorType) and t.is_static and t.dtype.name in kernel.dtypes for t in types
-        ):
-            return kernel
-    return None
+    fitting = (kernel for kernel in _kernels(custom, device) if not _refusal(kernel, graph, node))
+    return next(fitting, None)
+
+
+def refusal_of(graph: Graph, node: Node, device: str = "cpu") -> str:
+    """Return why no kernel of the user computes a node on a device; "" if its op has none."""
+    custom = CUSTOM.get(node.op.name)
+    kernels = () if custom is None else _kernels(custom, device)
+    return ", ".join(f"{kernel}: {_refusal(kernel, graph, node)}" for kernel in kernels)
+
+
+def _kernels(custom: Custom, device: str) -> tuple[Kernel, ...]:
+    return tuple(k for k in (custom.wgsl if device == "webgpu" else None, custom.kernel) if k is not None)
+
+
+def _refusal(kernel: Kernel, graph: Graph, node: Node) -> str:
+    for name in (*node.operands, *node.outputs):
+        type = None if name is None else graph.values[name].type
+        if type is None:
+            continue
+        if not isinstance(type, TensorType) or not type.is_static:
+            return f"{name} is {type}, expected a known shape"
+        if type.dtype.name not in kernel.dtypes:
+            return f"{name} is {type.dtype}, expected {' or '.join(kernel.dtypes)}"
+    return ""
 
 
 def _same_as_first(*types: TensorType | None, **_: Any) -> TensorType | None:

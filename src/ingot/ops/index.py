@@ -5,9 +5,9 @@ from typing import Literal
 import numpy as np
 
 from ingot.errors import ShapeError
-from ingot.ir.dtype import i32, i64
+from ingot.ir.dtype import boolean, i32, i64
 from ingot.ir.graph import Index, TensorType
-from ingot.ops.define import Size, expect_kind, op, sample, unify
+from ingot.ops.define import Size, expect_kind, expect_within, op, sample, unify
 
 
 def _expect_axis(name: str, x: TensorType, axis: int) -> None:
@@ -206,3 +206,38 @@ def topk(x, *, k: Size, axis: int, largest: bool):
         order = np.argsort(x, axis, kind="stable")
     indices = np.take(order, range(k), axis).astype(np.int64)
     return np.take_along_axis(x, indices, axis), indices
+
+
+def _infer_repeated_ngrams(tokens, *, size, vocab):
+    _expect_indices("repeated_ngrams", tokens)
+    if tokens.rank != 2 or size < 1 or (isinstance(vocab, int) and vocab < 0):
+        raise ShapeError(f"repeated_ngrams: got {tokens}, size {size} and vocab {vocab}, expected [rows, length], 1, 0")
+    return TensorType(boolean, (tokens.shape[0], vocab))
+
+
+@op(
+    infer=_infer_repeated_ngrams,
+    computes=False,
+    addresses={"tokens": Index(lambda tokens, *, vocab, **_: range(vocab), own=True)},
+    samples=[
+        sample("tokens:i64<3[2,12]", size=3, vocab=5),
+        sample("tokens:i32<2[5,9]", size=4, vocab=2),
+        sample("tokens:i64<6[3,4]", size=1, vocab=7),
+        sample("tokens:i64<3[0,3]", size=2, vocab=5),
+        sample("tokens:i64<3[2,0]", size=2, vocab=5),
+    ],
+)
+def repeated_ngrams(tokens, *, size: int, vocab: Size):
+    """Whether a token after a row of tokens completes `size` adjacent tokens that the row has already: bool[rows,
+    vocab].
+
+    A token that follows an earlier occurrence of the row's last size - 1 tokens must be in 0..vocab-1.
+    """
+    rows, length = tokens.shape
+    y = np.zeros((rows, vocab), bool)
+    for row, begin in np.ndindex(rows, max(length - size + 1, 0)):
+        if np.array_equal(tokens[row, begin : begin + size - 1], tokens[row, length - size + 1 :]):
+            token = tokens[row, begin + size - 1]
+            expect_within("tokens", token[None], range(vocab))
+            y[row, token] = True
+    return y

@@ -430,6 +430,7 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
     "cross_entropy_args": _ROWS | {"labels": _dense("rows"), "d": _dense("rows")},
     "cross_entropy_f32": {"out": _dense("rows")},
     "topk_args": {"x": _ROWS["x"], "out": _dense("rows", "k"), "indices": _dense("rows", "k")},
+    "repeated_ngrams_args": {"tokens": _strided("rows length", "stride"), "out": _dense("rows", "vocab")},
     "gemm_args": {
         "a": _strided("m k", "a_stride"), "b": _panels, "bias": _bias,
         "residual": _strided("m n", "residual_stride"), "c": _strided("m n", "c_stride"),

@@ -113,7 +113,7 @@ class Explanation:
         return f"<Explanation: {kernels} with a kernel, {len(self.fallback)} on the reference>"
 
     def __str__(self) -> str:
-        lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
+        lines = [*([f"{self.isa}, {self.threads} threads"] if self.isa else []), *self.sizes]
         if self.fused:
             lines.append(f"fused into {some(self.fused)}")
         lines += [f"{some(values)}: {text}" for values, text in self.trades]

@@ -16,10 +16,7 @@ from typing import Any
 
 CSRC = Path(__file__).parents[1] / "csrc"
 # The files that a library must have been built from.
-DECLARATIONS = (
-    "abi.h", "quantized_args.def", "training_args.def", "image_args.def", "state_args.def",
-    "kernels.def", "elementwise.def", "dtypes.def", "weight_formats.def",
-)  # fmt: skip
+DECLARATIONS = ("abi.h", *sorted(file.name for file in CSRC.glob("*.def")))
 
 _COMMENT = re.compile(r" */\*(?:[^*]|\*(?!/))*\*/")
 _MACRO = r"^ *#define (\w+)\(([\w., ]*)\)((?:.*\\\n)*.*)\n"

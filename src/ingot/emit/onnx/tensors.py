@@ -201,6 +201,15 @@ def topk(builder: Builder, node: Node, x: str) -> tuple[str, ...]:
     return builder.add_all("TopK", 2, x, builder.sizes([node.k]), axis=node.axis, largest=node.largest)
 
 
+@rule("repeated_ngrams")
+def repeated_ngrams(builder: Builder, node: Node, tokens: str) -> str:
+    """Find the scores that NGramRepeatBlock of com.microsoft replaces in a matrix of zeros."""
+    shape = builder.graph.type(node.output).shape
+    zeros = builder.Expand(builder.number(0, f32), builder.sizes(shape))
+    i64_tokens = tokens if builder.type(node, 0).dtype is i64 else builder.Cast(tokens, to=NUMBERS[i64])
+    return builder.IsInf(builder.NGramRepeatBlock(i64_tokens, zeros, domain="com.microsoft", ngram_size=node.size))
+
+
 REDUCTIONS = {
     "reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean", "reduce_prod": "ReduceProd", "reduce_max": "ReduceMax",
     "reduce_min": "ReduceMin",

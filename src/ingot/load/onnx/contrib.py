@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
-from ingot.ir.dtype import f32, i32, i64
+import numpy as np
+
+from ingot.ir.dtype import f32, i32, i64, u32, u64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
 from ingot.load.onnx.index import checked
@@ -96,6 +99,42 @@ def _activated(call: Call, result: str, numbers: Mapping[str, float]) -> str:
     )
     assert isinstance(activated, str)
     return activated
+
+
+@onnx("NGramRepeatBlock", domain=MICROSOFT)
+def block_repeated_ngrams(call: Call) -> str:
+    """Scores of the tokens that may follow; those that would repeat an n-gram become -inf."""
+    build, size = call.build, call.attr_int("ngram_size")
+    if size < 1 or call.type(0).rank != 2 or call.type(1).rank != 2:
+        raise call.malformed(f"n-grams of {size} of {call.type(0)} and {call.type(1)}, expected two matrices")
+    repeats = build.repeated_ngrams(call[0], size=size, vocab=call.shape(1)[1])
+    return build.where(repeats, -math.inf, call[1])
+
+
+@onnx("MurmurHash3", domain=MICROSOFT)
+def murmur_hash(call: Call) -> str:
+    """MurmurHash3_x86_32 of the bytes of each element; Appleby, 2011."""
+    build, dtype = call.build, call.type(0).dtype
+    if dtype.bits not in (32, 64):
+        raise call.unsupported(f"hashes of {dtype}")
+
+    def rotated(x: str, count: int) -> str:
+        return build.bitwise_or(build.shift_left(x, count), build.shift_right(x, 32 - count))
+
+    def folded(x: str, count: int) -> str:
+        return build.bitwise_xor(x, build.shift_right(x, count))
+
+    unsigned = {32: u32, 64: u64}[dtype.bits]
+    bits = call[0] if dtype is unsigned else build.bitcast(call[0], dtype=unsigned)
+    halves = [bits] if unsigned is u32 else [bits, build.shift_right(bits, 32)]
+    hashed: str | np.ndarray = np.array(call.attr_int("seed", 0) % (1 << 32), np.uint32)
+    for half in halves:
+        word = build.mul(call.cast(half, u32), 0xCC9E2D51)
+        hashed = build.bitwise_xor(build.mul(rotated(word, 15), 0x1B873593), hashed)
+        hashed = build.add(build.mul(rotated(hashed, 13), 5), 0xE6546B64)
+    hashed = build.mul(folded(build.bitwise_xor(hashed, dtype.bits // 8), 16), 0x85EBCA6B)
+    hashed = folded(build.mul(folded(hashed, 13), 0xC2B2AE35), 16)
+    return hashed if call.attr_int("positive", 1) else build.bitcast(hashed, dtype=i32)
 
 
 @onnx("SkipLayerNormalization", domain=MICROSOFT)

@@ -57,6 +57,7 @@ class Durations:
     fourier_pass: float = 0.35  # of one pass of a Fourier transform [0.30, 0.33; of f64 0.83, 0.81]
     gathered_element: float = 4.0  # by `gather_elements` [0.84, 0.84]
     checked_index: float = 1.0
+    compared: float = 1.0  # of the tokens that n-grams are found in
     resampled: float = 0.5  # of a sample [0.09, 0.11]
     grid_sampled: float = 4.0  # [2.7, 3.0]
     scattered: float = 4.0  # of the indices

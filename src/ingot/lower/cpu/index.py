@@ -148,6 +148,19 @@ def _checked_index(lowering: Lowering, node: Node) -> None:
     )
 
 
+@kernel_rule("repeated_ngrams", "repeated_ngrams")
+def _repeated_ngrams(lowering: Lowering, node: Node) -> None:
+    tokens = lowering.rows(node.operands[0])
+    tokens = tokens if tokens.dtype is i64 else lowering.cast(tokens, i64)
+    out, (rows, length) = lowering.result(node.output), tokens.shape
+    fields: dict[str, Field] = {
+        "tokens": pointer(tokens), "out": pointer(out), "fault": Pointer(FAULT), "rows": rows, "length": length,
+        "vocab": out.shape[1], "size": node.size, "stride": tokens.strides[0],
+    }  # fmt: skip
+    work = tokens.size * NS.compared + out.size * NS.gathered_byte
+    lowering.step("repeated_ngrams", "repeated_ngrams_args", fields, [tokens], [out], work=work)
+
+
 @kernel_rule("resample", "resample_f32", of(f32))
 def _resample(lowering: Lowering, node: Node) -> None:
     """Resample an image; channels-last images stay channels last."""
