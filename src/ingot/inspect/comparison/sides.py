@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ingot.compile import Compiled, CompiledSegment
+from ingot.errors import InputError
 from ingot.ir.graph import Graph, Source
 from ingot.lower.view import View
+from ingot.plan.gpu_dispatch import device_array
 from ingot.run.arena import Arena
 from ingot.run.interpret import first_states, fresh, interpret
 from ingot.run.native import NativeProgram
@@ -177,8 +179,10 @@ class Planned:
             memory[...] = self._states[name]
         only = self._program.only
         if isinstance(only, WebgpuProgram):
+            dtypes = {t.name: t.dtype for t in only.lowered.tensors.values() if t.kind == "state"}
             for name, array in self._states.items():
-                only.write_state(name, np.arange(len(array)), array)
+                values = np.atleast_1d(device_array(array, dtypes[name], f"state {name!r}", InputError))
+                only.write_state(name, np.arange(len(values)), values)
 
     def _updates(self) -> dict[str, Any]:
         if self._program.carried is not None:
