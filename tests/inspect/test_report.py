@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chromium import PROGRAM, Chromium, Tab
+from chromium import Chromium, Tab
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.plans import measured_steps
 from ingot.inspect.report import report_document, report_page
@@ -82,40 +82,34 @@ def test_the_command_writes_a_page(call, tmp_path) -> None:
     assert call("report", TINY_LM, "-o", tmp_path / "lm.html", "--measure")[0] == 2
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="no Chromium")
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_page_works_in_a_browser(page, tmp_path, dark: bool) -> None:
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_works_in_a_browser(browser: Chromium, page, width: int, dark: bool) -> None:
     path, document = page
-    browser = Chromium(tmp_path)
-    try:
-        tab = Tab(browser, f"file:{'//'}{path}", dark=dark)
-        tab.wait_for("window.report && window.report.drawing.painted > 0")
-        tab.evaluate("document.getElementById('search').value = 'gelu_1'")
-        tab.evaluate("document.getElementById('search').dispatchEvent(new Event('input'))")
-        assert "gelu_1" in tab.evaluate("document.getElementById('details').textContent")
-        for number in range(4):
-            tab.evaluate(f"document.querySelectorAll('#tabs button')[{number}].click()")
-        rows = tab.evaluate("document.querySelectorAll('#weights table')[1].rows.length")
-        assert rows == document["weights"]["count"] + 1
+    tab = Tab(browser, f"file:{'//'}{path}", dark=dark)
+    tab.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500)
+    tab.wait_for("window.report && window.report.drawing.painted > 0")
+    tab.evaluate("document.getElementById('search').value = 'gelu_1'")
+    tab.evaluate("document.getElementById('search').dispatchEvent(new Event('input'))")
+    assert "gelu_1" in tab.evaluate("document.getElementById('details').textContent")
+    for number in range(4):
+        tab.evaluate(f"document.querySelectorAll('#tabs button')[{number}].click()")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert not tab.errors and tab.requests == [f"file:{'//'}{path}"]
-    finally:
-        browser.close()
+    rows = tab.evaluate("document.querySelectorAll('#weights table')[1].rows.length")
+    assert rows == document["weights"]["count"] + 1
+    assert not tab.errors and tab.requests == [f"file:{'//'}{path}"]
+    tab.close()
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="no Chromium")
 @pytest.mark.slow
-def test_twenty_thousand_nodes_are_drawn(tmp_path) -> None:
+def test_twenty_thousand_nodes_are_drawn(browser: Chromium, tmp_path) -> None:
     model = InspectedModel(str(write_large(tmp_path / "large.onnx", 4000)), assumed=1)
     path = tmp_path / "large.html"
     path.write_text(report_page(report_document(model)))
-    browser = Chromium(tmp_path)
-    try:
-        tab = Tab(browser, f"file:{'//'}{path}")
-        tab.wait_for("window.report && window.report.drawing.painted > 0")
-        tab.evaluate("report.drawing.fit(), report.drawing.paint()")
-        assert tab.evaluate("report.drawing.painted") == 20_000
-        assert path.stat().st_size < 4e6 and not tab.errors
-    finally:
-        browser.close()
+    tab = Tab(browser, f"file:{'//'}{path}")
+    tab.wait_for("window.report && window.report.drawing.painted > 0")
+    tab.evaluate("report.drawing.fit(), report.drawing.paint()")
+    assert tab.evaluate("report.drawing.painted") == 20_000
+    assert path.stat().st_size < 4e6 and not tab.errors
+    tab.close()

@@ -112,7 +112,7 @@ def _arrange(group: _Group, groups: dict[Path, _Group], reads: dict[int | Path, 
         ordered = sorted(rows[number], key=lambda child: _mean(reads.get(child, {}), centre))
         for begin in range(0, len(ordered), MOST_IN_ROW):
             lines.append(_line(ordered[begin : begin + MOST_IN_ROW], groups, centre))
-    _place(group, lines)
+    _stack(group, lines)
 
 
 @dataclass(slots=True)
@@ -136,8 +136,8 @@ def _line(children: list[int | Path], groups: dict[Path, _Group], centre: dict[i
     return _Line(elements, total, max(height for _, height in sizes))
 
 
-def _place(group: _Group, lines: list[_Line]) -> None:
-    """Place rows below each other; those of a long group are in several columns, so that it is about square."""
+def _stack(group: _Group, lines: list[_Line]) -> None:
+    """Stack rows; those of a long group are in several columns, so that it is about square."""
     width, height = max(line.width for line in lines), sum(line.height + GAP_Y for line in lines)
     most = max(math.sqrt(width * height / FLAT), LEAST_COLUMN)
     margin, title = (MARGIN, TITLE) if group.path else (0.0, 0.0)
