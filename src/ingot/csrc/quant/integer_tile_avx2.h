@@ -183,9 +183,18 @@ static __attribute__((noinline)) void integer_byte_rows(int64_t rows, const inte
   }
 }
 
-/* The largest byte of all rows at each k of a slice, in vectors of 32, 16 and 4. */
+/* The largest byte of all rows at each k of a slice, in four vectors, or those of 32, 16 and 4. */
 static inline void integer_most(const integer_slice *s, int64_t rows, uint8_t *most) {
   int64_t k = 0;
+  if (s->quads == WIDE_QUADS) {
+    __m256i largest[4];
+    INGOT_UNROLL for (int j = 0; j < 4; j++) largest[j] = _mm256_setzero_si256();
+    const uint8_t *a = s->a;
+    for (int64_t i = 0; i < rows; i++, a += s->a_stride)
+      INGOT_UNROLL for (int j = 0; j < 4; j++) largest[j] = _mm256_max_epu8(largest[j], integer_read(a + 32 * j));
+    INGOT_UNROLL for (int j = 0; j < 4; j++) integer_write(most + 32 * j, largest[j]);
+    return;
+  }
   for (; k + 32 <= 4 * s->quads; k += 32) {
     __m256i largest = integer_read(s->a + k);
     for (int64_t i = 1; i < rows; i++) largest = _mm256_max_epu8(largest, integer_read(s->a + i * s->a_stride + k));
