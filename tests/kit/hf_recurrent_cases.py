@@ -69,6 +69,7 @@ RECURRENT_CASES = [
         {"num_hidden_layers": 5, "attention_window_size": 9, "logits_soft_cap": 5.0},
         is_slow=True,
     ),
+    Case("qwen3_next", "qwen3_next", _DELTA | {"num_experts": 0, "attention_bias": True}, is_slow=True),
     Case("qwen3_5_text", "qwen3_5_text", _DELTA, is_slow=True),
     Case("qwen3_5_text, bf16", "qwen3_5_text", _DELTA, torch.bfloat16, is_slow=True),
 ]

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 import ingot
 from hf_case import Case
-from hf_models import expected_logits, parameters, save_model
+from hf_models import SIZES, expected_logits, parameters, save_model
 from hf_recurrent_cases import RECURRENT_CASES
 from ingot.emit.language.model import emit_language_model
 from ingot.errors import StoppedError, UnsupportedError
@@ -148,3 +150,20 @@ def test_emitted_c_refuses(folder: Path, tmp_path: Path):
 def test_training_refuses(folder: Path):
     with pytest.raises(UnsupportedError, match="short_conv: no recurrent state outside of a language model"):
         load_dense(read_folder(folder), 64)
+
+
+@pytest.mark.slow
+def test_text_model_of_a_folder_with_images(tmp_path: Path):
+    """Qwen 3.5 with a vision part has the config and the names of its text model one level deeper."""
+    text = {name: value for name, value in SIZES.items() if name not in ("bos_token_id", "eos_token_id")}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    tokens = {f"{name}_token_id": 98 - i for i, name in enumerate(("image", "video", "vision_start", "vision_end"))}
+    text_config = text | CASES["qwen3_5_text"].config
+    config = transformers.AutoConfig.for_model("qwen3_5", text_config=text_config, vision_config=vision, **tokens)
+    torch.manual_seed(0)
+    transformers.Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    model = transformers.Qwen3_5ForConditionalGeneration.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    ids = np.minimum(PROMPT, 90)
+    expected = expected_logits(model, ids)
+    found = language_model(tmp_path).logits(ids.tolist())
+    assert np.abs(found - expected).max() <= 2e-6 * np.abs(expected).max()

@@ -84,7 +84,7 @@ WRONG: list[tuple[dict[str, Any], type[IngotError], str]] = [
     ({"torch_dtype": 16}, LoadError, "torch_dtype: unknown dtype, got 16"),
     ({"max_position_embeddings": 1 << 25}, LimitError, "max_position_embeddings: too long, got 33554432"),
     ({"quantization_config": {"bits": 4}}, UnsupportedError, "quantization_config"),
-    ({"model_type": "mamba"}, UnsupportedError, "model_type: no template, got 'mamba', expected one of "),
+    ({"model_type": "no_such_type"}, UnsupportedError, "model_type: no template, got 'no_such_type', expected one of "),
     ({"model_type": "../llama"}, UnsupportedError, "model_type: no template"),
     ({"model_type": None}, LoadError, "model_type: missing"),
     ({"rope_parameters": [1]}, LoadError, "rope_parameters: wrong kind, got [1]"),
