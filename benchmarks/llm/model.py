@@ -16,6 +16,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -27,6 +28,7 @@ SEED = 4
 ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 1, "int4": 18 / 32}  # of Ingot's panels
 QUANTIZED = {"int8": "Q8_0", "int4": "Q4_0"}
 MIXTURES = {"q4_0": 2, "q4_k_m": 15, "iq4_xs": 30}  # of types, by llama.cpp's numbers
+FILE_TYPES = {"f32": 0, "bf16": 32, "int8": 7, "int4": 2}  # by llama.cpp's numbers
 PRECISIONS = ("f32", "bf16", *QUANTIZED, *MIXTURES)
 
 # Of a layer: Hugging Face's name, GGUF's name, shape.
@@ -154,8 +156,10 @@ def q4_0_blocks(tensor: np.ndarray) -> np.ndarray:
     return np.concatenate(blocks, 1).reshape(len(tensor), -1)
 
 
-def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> None:
-    """One GGUF file without a vocabulary: llama.cpp then takes token ids alone."""
+def write_gguf(
+    tensors: dict[str, np.ndarray], path: Path, precision: str, tokenizer: dict[str, Any] | None = None
+) -> None:
+    """One GGUF file. tokenizer: of byte pairs, the `model` of a tokenizer.json; without one llama.cpp takes ids."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "llama")
@@ -165,11 +169,21 @@ def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> No
     writer.add_feed_forward_length(FFN_WIDTH)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
+    writer.add_key_length(HEAD_DIM)
+    writer.add_value_length(HEAD_DIM)
+    writer.add_file_type(FILE_TYPES[precision])
     writer.add_rope_dimension_count(HEAD_DIM)
     writer.add_rope_freq_base(ROPE_THETA)
     writer.add_layer_norm_rms_eps(NORM_EPS)
     writer.add_vocab_size(VOCAB_SIZE)
-    writer.add_tokenizer_model("no_vocab")
+    if tokenizer is None:
+        writer.add_tokenizer_model("no_vocab")
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list(sorted(tokenizer["vocab"], key=tokenizer["vocab"].__getitem__))
+        writer.add_token_types([gguf.TokenType.NORMAL] * VOCAB_SIZE)
+        writer.add_token_merges([" ".join(pair) for pair in tokenizer["merges"]])
     for name, tensor in tensors.items():
         if tensor.dtype == np.float32 or tensor.ndim == 1:  # GGUF has norms in f32
             writer.add_tensor(name, tensor.astype(np.float32))

@@ -177,3 +177,15 @@ def test_cached_sequences_give_their_blocks_up_oldest_first():
     sequences.reserve(sequence, 100)
     assert len(sequences.start([*range(3000, 3059), 1]).tokens) == 59
     assert len(sequences.start([*range(59), 1]).tokens) == 0
+
+
+def test_prompts_that_arrive_together_share_their_beginning():
+    """Each starts when its tokens are computed: the common beginning of those before it is in the cache then."""
+    wide = ingot.LLM(FOLDER, precision="f32", sequences=SEQUENCES, context=512)
+    beginning = wide.tokenizer.decode(wide.encode(LONG)[:400])
+    with Service(wide.engine) as service:
+        answers = [submit(service, wide, f"{beginning}\nx{index} =", max_tokens=2) for index in range(SEQUENCES)]
+        for drawn in answers:
+            assert drawn.end()[0] == "length"
+        counts = service.counts
+    assert counts.reused_tokens > (SEQUENCES - 2) * (counts.prompt_tokens // SEQUENCES) // 2

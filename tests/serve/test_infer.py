@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import ingot
+from http_server import opened, post
 from ingot.load.hub import SHIPPED
 from ingot.serve import app
 from ingot.serve.batching import Batcher, joined_dim
@@ -325,6 +326,20 @@ def test_the_json_of_a_request_is_limited(monkeypatch):
         monkeypatch.setattr("ingot.serve.infer.MAX_JSON_BYTES", 1000)
         got = httpx.post(path, content=b'{"inputs": []}' + b" " * 1000)
         assert got.status_code == 413 and "JSON too large" in got.json()["error"]
+
+
+def test_the_bodies_of_all_requests_are_limited_together(monkeypatch):
+    monkeypatch.setattr("ingot.serve.infer.MAX_BODY_BYTES", 1000)
+    with serving(app(ingot.InferenceSession(COUPLED), "m")) as address:
+        path = "/v2/models/m/infer"
+        with opened(address) as slow:
+            slow.sendall(post(path, b" " * 900)[:-1])
+            while (got := httpx.post(address + path, content=b" " * 200)).status_code != 429:
+                assert got.status_code == 400
+            assert "of all requests in progress" in got.json()["error"] and got.headers["retry-after"]
+        while (got := httpx.post(address + path, content=b" " * 200)).status_code == 429:
+            pass
+        assert got.status_code == 400
 
 
 def test_a_model_that_cannot_be_served_leaves_no_thread():

@@ -20,6 +20,7 @@ import pytest
 import ingot
 from attacks.hostile_configs import write_llama
 from ingot.cli.demo_language import FOLDER
+from ingot.llm import memory_of
 from ingot.load.hub import SHIPPED
 from ingot.serve import app
 from ingot.serve.sources import Opening
@@ -182,6 +183,17 @@ def test_the_context_fits_the_memory():
     running.close()
     with pytest.raises(ingot.LimitError, match="too large for a context of 256"):
         opening(budget).source(FOLDER).nbytes()
+
+
+def test_the_memory_of_a_draft_model_counts():
+    plain, drafting = opening(1 << 30), dataclasses.replace(opening(1 << 30), steps={"draft": FOLDER})
+    draft = memory_of(FOLDER, context=256, threads=1, sequences=drafting.sequences).total
+    assert drafting.source(FOLDER).nbytes() == plain.source(FOLDER).nbytes() + draft
+    running = drafting.source(FOLDER).start("a")
+    assert running.nbytes > running.llm.memory.total + draft // 2
+    running.close()
+    with pytest.raises(ingot.LimitError, match="too large for a context of 256"):
+        dataclasses.replace(drafting, budget=plain.source(FOLDER).nbytes()).source(FOLDER).nbytes()
 
 
 def test_the_command_serves_several_by_name(tmp_path: Path):

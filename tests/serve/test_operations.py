@@ -69,6 +69,21 @@ def test_bytes_that_are_no_request(address, sent, status):
     assert httpx.get(f"{address}/health").status_code == 200
 
 
+SHAPES = {
+    "/v2/models/a/infer?b": {"error"},
+    "/v1/messages": {"type", "error", "request_id"},
+    "/v1/completions": {"error"},
+}
+
+
+@pytest.mark.parametrize("path, fields", SHAPES.items())
+def test_errors_of_a_connection_have_the_shape_of_the_path(address, path, fields):
+    with opened(address) as connection:
+        connection.sendall(f"POST {path} HTTP/1.1\r\na: {'b' * 9000}\r\n\r\n".encode())
+        document = json.loads(everything(connection).partition(b"\r\n\r\n")[2])
+    assert set(document) == fields and isinstance(document["error"], str) == path.startswith("/v2")
+
+
 def test_bytes_that_arrive_one_at_a_time_are_a_request(address):
     request = post("/v1/completions", BODY)
     with opened(address) as connection:

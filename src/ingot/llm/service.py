@@ -22,6 +22,7 @@ from ingot.llm.sequences import Sequence
 
 MAX_WAITING = 256  # answers that wait for a sequence
 STEP_SECONDS = 0.05  # the time of a step that decodes answers and computes a chunk of a prompt
+MOST_STEPS = 4  # of this time, at most, where more answers wait for their first token than for their next one
 LEAST_CHUNK = 16  # tokens of a prompt that a step computes at least
 _FORGETTING = 0.2  # the weight of the newest measurement of the time per token
 
@@ -197,20 +198,30 @@ class Service:
                 time.sleep(PAUSE_SECONDS)  # other callers of the model use every sequence
 
     def _admit(self) -> None:
-        """Start waiting answers in free sequences; end those that were stopped while they waited."""
+        """Start waiting answers in free sequences; end those that were stopped while they waited.
+
+        An answer starts in the step that computes its first tokens, so that it finds those of earlier prompts in the
+        cache.
+        """
         sequences = self.engine.sequences
+        rests = [len(request.rest) for request in self._active]
+        prompts = sum(rest for rest in rests if rest > 1)
+        room = self._chunk(rests.count(1), len(rests) - rests.count(1) + len(self._waiting))
         with self.engine.lock, self._changed:
             for request in [request for request in self._waiting if request.generation.is_over]:
                 self._waiting.remove(request)
                 heapq.heapify(self._waiting)
                 self._end(request)
-            while self._waiting and sequences.has_room and sequences.can_start(self._waiting[0].generation.tokens):
+            while self._waiting and prompts < room and sequences.has_room:
+                if not sequences.can_start(self._waiting[0].generation.tokens):
+                    break
                 request = heapq.heappop(self._waiting)
                 generation = request.generation
                 request.sequence = sequences.start(generation.tokens, self._run)
                 if not generation.usage.completion_tokens:
                     generation.usage.reused_tokens = len(request.sequence.tokens)
                 self._active.append(request)
+                prompts += len(request.rest)
 
     def _put_back(self) -> None:
         """Put the youngest answer of the lowest priority back into the queue: its tokens are computed again later."""
@@ -247,19 +258,23 @@ class Service:
         """Return the tokens of a step: the last one of each answer, and the next ones of prompts."""
         rests = [(request, request.rest) for request in self._active]
         parts = [_Part(request, rest, True) for request, rest in rests if len(rest) == 1]
-        room = self._chunk(len(parts))
+        room = self._chunk(len(parts), len(rests) - len(parts) + len(self._waiting))
         for request, rest in rests:
             if room and len(rest) > 1:
                 parts.append(_Part(request, rest[:room], len(rest) <= room))
                 room -= len(parts[-1].tokens)
         return parts
 
-    def _chunk(self, decoding: int) -> int:
-        """Return how many tokens of prompts a step computes together with so many answers."""
+    def _chunk(self, decoding: int, prompts: int) -> int:
+        """Return how many tokens of prompts a step computes together with so many answers.
+
+        prompts: the answers that wait for their first token. A step takes longer where they are more.
+        """
         most = mixed_rows(self.engine.model.context, self.engine.sequences.count) - decoding
         if not decoding or not self._seconds_per_token:
             return most
-        return max(LEAST_CHUNK, min(most, int(STEP_SECONDS / self._seconds_per_token) - decoding))
+        seconds = STEP_SECONDS * min(MOST_STEPS, max(1, prompts / decoding))
+        return max(LEAST_CHUNK, min(most, int(seconds / self._seconds_per_token) - decoding))
 
     def _measure(self, tokens: int, seconds: float) -> None:
         """Update the time per token from a step with a long enough chunk."""

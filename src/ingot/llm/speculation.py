@@ -17,6 +17,7 @@ import numpy as np
 from ingot.errors import UnsupportedError
 from ingot.llm.engine import VERIFY_ROWS, Engine
 from ingot.llm.generation import Answer, Drawn, Generation, decode_plainly, taken
+from ingot.llm.memory import allocated
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence
 
@@ -110,6 +111,11 @@ class DraftModel:
         self._owner = (None for _ in ())  # the active sequences are its own
         self._run = weakref.ref(self._owner)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the small model's weights, cache and activations."""
+        return allocated(self._engine).total
+
     def sources(self, generations: Tokens[Generation]) -> list[int]:
         """Return 1 for each answer."""
         return [1] * len(generations)
@@ -175,6 +181,11 @@ class Speculation:
         self._drafting = 0.0  # seconds of a drafted token for one answer
         self._typical: dict[int, float] = {}  # source -> rate of right tokens, of all answers
         self._rates: weakref.WeakKeyDictionary[Generation, dict[int, float]] = weakref.WeakKeyDictionary()
+
+    @property
+    def draft_bytes(self) -> int:
+        """Bytes of the draft model; 0 without one."""
+        return self._drafter.nbytes if isinstance(self._drafter, DraftModel) else 0
 
     def decode(self, engine: Engine, answers: Tokens[Answer]) -> list[list[Drawn]]:
         """Draw one token or more of each answer, as `decode_plainly`. The caller holds the engine's lock."""

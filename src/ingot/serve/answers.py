@@ -36,8 +36,9 @@ class Served:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of weights, cache and activations."""
-        return self.llm.memory.total
+        """Bytes of weights, cache and activations, also of the draft model."""
+        drafting = 0 if self.llm.speculation is None else self.llm.speculation.draft_bytes
+        return self.llm.memory.total + drafting
 
     def close(self) -> None:
         """End the service with its answers."""

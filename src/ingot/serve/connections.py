@@ -14,12 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import FrameType
+from urllib.parse import unquote
 
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ingot.serve.errors import openai_error, refusal
+from ingot.serve.app import shaped
+from ingot.serve.errors import refusal
 
 KEEP_ALIVE_SECONDS = 30  # an idle connection is closed after them
 ACCEPT_ROUNDS, ACCEPT_SECONDS = 20, 0.1  # in which a server that ends accepts the connections that are open already
@@ -161,13 +163,17 @@ class Connection(HttpToolsProtocol):
         self.refuse(400, f"request: not HTTP/1.1, {msg}")
 
     def refuse(self, status: int, message: str) -> None:
-        """Send an error, unless a response has begun, and close the connection."""
+        """Send an error in the shape of the path's protocol, unless a response has begun, and close the connection."""
         if self._answering == 0 or (self._answering == 1 and not self.cycle.response_started):
-            content = json.dumps(openai_error(refusal(status, message))).encode()
+            content = json.dumps(shaped(self._path(), refusal(status, message))).encode()
             head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "content-type: application/json",
                     f"content-length: {len(content)}", "connection: close"]  # fmt: skip
             self.transport.write("\r\n".join([*head, "\r\n"]).encode() + content)
         self.transport.close()
+
+    def _path(self) -> str:
+        """Return the path of the last request as far as it has arrived, without the query."""
+        return unquote(getattr(self, "url", b"").partition(b"?")[0].decode("latin-1"))
 
     def _expect_short(self, size: int) -> None:
         if size > self.limits.header_bytes and not self.transport.is_closing():

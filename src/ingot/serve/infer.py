@@ -18,13 +18,14 @@ from starlette.routing import Route
 import ingot
 from ingot.errors import InputError
 from ingot.serve.errors import Failure
-from ingot.serve.limits import body_of, expect_shallow
+from ingot.serve.limits import BodyBytes, body_of, expect_shallow
 from ingot.serve.models import Models
 from ingot.serve.plain import VERSION, Plain
 from ingot.serve.tensors import InferRequest, feed_of, response_of, wanted_outputs
 
 MAX_TENSOR_BYTES = 256 << 20  # of a request for inference
 MAX_JSON_BYTES = 32 << 20  # of a request for inference, without binary tensors
+MAX_BODY_BYTES = 1 << 30  # of all requests for inference in progress
 PREFIX = "/v2"
 _EXTENSIONS = ["binary_tensor_data"]
 _LENGTH = "inference-header-content-length"
@@ -46,6 +47,7 @@ class Inference:
 
     def __init__(self, models: Models, use: Use):
         self._models, self._use = models, use
+        self._bodies = BodyBytes(MAX_BODY_BYTES)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -80,9 +82,12 @@ class Inference:
 
     async def infer(self, http: HttpRequest) -> Response:
         """POST /v2/models/NAME/infer."""
-        name = _name(http)
         _expect_no_form(http)
-        body = memoryview(await body_of(http, MAX_TENSOR_BYTES))
+        with self._bodies.request() as count:
+            return await self._answer(http, _name(http), memoryview(await body_of(http, MAX_TENSOR_BYTES, count)))
+
+    async def _answer(self, http: HttpRequest, name: str, body: memoryview) -> Response:
+        """Return the response to a body."""
         length = _header_length(http, len(body))
         if length > MAX_JSON_BYTES:
             raise HTTPException(

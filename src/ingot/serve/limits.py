@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -27,12 +30,44 @@ async def json_of(http: Request) -> bytes:
     return data
 
 
-async def body_of(http: Request, most: int) -> bytes:
-    """Return the body of a request. Raises HTTPException for more than `most` bytes, and ClientDisconnect."""
+class BodyBytes:
+    """The bytes of the bodies of requests in progress, and the most that they may have together."""
+
+    def __init__(self, most: int):
+        self.most, self.held = most, 0
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[Callable[[int], None]]:
+        """Count a request's bytes while it is in progress: yield what counts further ones.
+
+        That raises HTTPException with status 429 for bytes that exceed the limit.
+        """
+        own = 0
+
+        def count(nbytes: int) -> None:
+            nonlocal own
+            if self.held + nbytes > self.most:
+                raise HTTPException(429, f"body: busy, expected at most {self.most} bytes of all requests in progress")
+            own += nbytes
+            self.held += nbytes
+
+        try:
+            yield count
+        finally:
+            self.held -= own
+
+
+async def body_of(http: Request, most: int, count: Callable[[int], None] | None = None) -> bytes:
+    """Return the body of a request; count: called with the number of bytes of each part.
+
+    Raises HTTPException for more than `most` bytes, ClientDisconnect, and the errors of `count`.
+    """
     data = bytearray()
     length = http.headers.get("content-length", "")
     if not (length.isdecimal() and int(length) > most):
         async for part in http.stream():
+            if count is not None:
+                count(len(part))
             data += part
             if len(data) > most:
                 break

@@ -56,10 +56,39 @@ class ErrorDocument(msgspec.Struct):
     error: Fault
 
 
+class MessagesFault(msgspec.Struct):
+    """The error of a request of the Messages API."""
+
+    type: str
+    message: str
+
+
+class MessagesErrorDocument(msgspec.Struct):
+    """The answer to a request of the Messages API that failed."""
+
+    type: str
+    error: MessagesFault
+    request_id: str | None
+
+
+class InferenceErrorDocument(msgspec.Struct):
+    """The answer to a request of the Open Inference Protocol that failed."""
+
+    error: str
+
+
+_ERRORS: dict[str, type[msgspec.Struct]] = {"/v1/messages": MessagesErrorDocument, "/v2": InferenceErrorDocument}
+
+
+def error_of(path: str) -> type[msgspec.Struct]:
+    """Return the type of the errors of a path."""
+    return next((kind for prefix, kind in _ERRORS.items() if f"{path}/".startswith(f"{prefix}/")), ErrorDocument)
+
+
 def openapi(routes: Iterable[BaseRoute], protocols: Mapping[str, Protocol[Any]], version: str) -> dict[str, Any]:
     """Return the document of OpenAPI 3.1 for the routes of a server. protocols: those of the paths for text."""
     bodies = {path: protocol.body for path, protocol in protocols.items()} | BODIES
-    kinds: list[type[msgspec.Struct]] = [*dict.fromkeys(bodies.values()), ErrorDocument]
+    kinds: list[type[msgspec.Struct]] = [*dict.fromkeys(bodies.values()), ErrorDocument, *_ERRORS.values()]
     references, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(kinds, references, strict=True))
     paths: dict[str, Any] = {}
@@ -86,7 +115,7 @@ def openapi(routes: Iterable[BaseRoute], protocols: Mapping[str, Protocol[Any]],
 def _operation(
     route: Route, body: type[msgspec.Struct] | None, schemas: dict[type[msgspec.Struct], Any]
 ) -> dict[str, Any]:
-    fault = {"application/json": {"schema": schemas[ErrorDocument]}}
+    fault = {"application/json": {"schema": schemas[error_of(route.path)]}}
     statuses = _STATUSES if body else {status: _STATUSES[status] for status in (401, 503)}
     answers: dict[str, Any] = {
         str(status): {"description": text, "content": fault} for status, text in statuses.items()

@@ -82,7 +82,7 @@ class Opening:
             return Source(kind, lambda name: self._embedding(name, path), lambda: weight_bytes(path))
         if kind == "rerank":
             return Source(kind, lambda name: self._reranking(name, path), lambda: weight_bytes(path))
-        return Source(kind, lambda name: self._language(name, path), lambda: self._planned(path).total)
+        return Source(kind, lambda name: self._language(name, path), lambda: self._bytes(path))
 
     def _embedding(self, name: str, path: str) -> Embedding:
         options: ModelKeywords = {**self.language, "context": None}
@@ -105,17 +105,33 @@ class Opening:
         return Served(name, llm, Service(llm.engine, self.max_waiting, llm.decode))
 
     def _planned(self, path: str) -> Memory:
-        """Return the memory of a language model. Raises LimitError for one that does not fit."""
+        """Return the memory of a language model, without its draft model. Raises LimitError for one that does not fit
+        together with the draft model.
+        """
         positions = self.steps.get("cache_positions")
         plan = memory_of(path, sequences=self.sequences, cache_positions=positions, **self.language)
-        if plan.total <= self.budget:
+        total = plan.total + self._drafting(plan.context)
+        if total <= self.budget:
             return plan
         if self.language["context"] is not None:
             raise LimitError(
-                f"{path}: too large for a context of {plan.context}, got {plan.total} bytes, expected at most "
-                f"{self.budget}"
+                f"{path}: too large for a context of {plan.context}, got {total} bytes, expected at most {self.budget}"
             )
-        return memory_of(path, sequences=self.sequences, cache_positions=positions, budget=self.budget, **self.language)
+        rest = max(1, self.budget - self._drafting(plan.context))
+        return memory_of(path, sequences=self.sequences, cache_positions=positions, budget=rest, **self.language)
+
+    def _drafting(self, context: int) -> int:
+        """Return the bytes of the draft model for a context."""
+        draft = self.steps.get("draft")
+        if draft is None:
+            return 0
+        threads = self.language["threads"]
+        return memory_of(draft, context=context, threads=threads, sequences=self.sequences).total
+
+    def _bytes(self, path: str) -> int:
+        """Return the bytes of a language model with its draft model."""
+        plan = self._planned(path)
+        return plan.total + self._drafting(plan.context)
 
 
 def kind_at(path: str, template: str | os.PathLike[str] | None) -> Kind:
