@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import ingot
 from adapters import adapter, quick_on_each
-from hf_models import CASES, Case, expected_logits, save_model
+from hf_models import CASES, Case, expected_logits, parameters, save_model
 from ingot.cli import commands
 from ingot.cli.demo_language import FOLDER
 from ingot.errors import InputError
@@ -145,7 +145,7 @@ def test_quantized_weights_give_native_logits(precision: str) -> None:
     assert llms[0].memory.weights < 1.01 * llms[1].memory.weights
 
 
-@pytest.mark.parametrize("case", FIRST_OF_TYPE.values(), ids=FIRST_OF_TYPE)
+@pytest.mark.parametrize("case", parameters(FIRST_OF_TYPE.values()))
 def test_logits_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
     model = save_model(case, tmp_path)
     ids = np.random.default_rng(0).integers(3, 99, 70).astype(np.int32)

@@ -180,6 +180,32 @@ def test_gemma3_with_vision(tmp_path: Path):
     np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
 
 
+WITH_ANGLES = [
+    case
+    for case in CASES
+    if isinstance(angles := getattr(config_of(case), "rope_parameters", None), dict)
+    and "rope_theta" in angles
+    and not {"alpha", "llama_4_scaling_beta"} & set(angles)
+]
+
+
+@pytest.mark.parametrize("case", parameters(WITH_ANGLES))
+def test_configs_of_earlier_releases(case: Case, saved, tmp_path: Path):
+    """Their angles are fields of the config itself, except for the scaling."""
+    folder, expected, ids = saved(case)
+    config = json.loads((folder / "config.json").read_text())
+    angles = config.pop("rope_parameters")
+    kind = angles.pop("rope_type")
+    config |= {key: angles.pop(key) for key in ("rope_theta", "partial_rotary_factor") if key in angles}
+    if kind != "default":
+        config["rope_scaling"] = {"type": kind, **angles}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").hardlink_to(folder / "model.safetensors")
+    model = load_language_model(read_folder(tmp_path), context=case.context)
+    got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
+
+
 _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 EDITED: list[tuple[str, dict[str, Any]]] = [
     ("mixtral", {"rope_parameters": ABSENT}),

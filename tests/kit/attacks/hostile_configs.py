@@ -77,7 +77,7 @@ WRONG: list[tuple[dict[str, Any], type[IngotError], str]] = [
     ({"num_hidden_layers": 5000}, LimitError, "num_hidden_layers: too many, got 5000"),
     ({"rms_norm_eps": 0}, LoadError, "rms_norm_eps: got 0, expected a number above 0"),
     ({"rms_norm_eps": -1e-5}, LoadError, "rms_norm_eps: got -1e-05"),
-    ({"hidden_act": "mish"}, UnsupportedError, "hidden_act: got 'mish', expected one of silu"),
+    ({"hidden_act": "laplace"}, UnsupportedError, "hidden_act: got 'laplace', expected one of silu"),
     ({"hidden_act": 3}, LoadError, "hidden_act: got 3"),
     ({"tie_word_embeddings": "no"}, LoadError, "tie_word_embeddings: got 'no', expected true or false"),
     ({"dtype": "float4"}, LoadError, "dtype: unknown dtype, got 'float4'"),
