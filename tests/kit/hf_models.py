@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
+
+from hf_case import Case
+from hf_mixture_cases import MIXTURE_CASES
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
@@ -26,17 +30,6 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": 2,
 }
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model type, the entries of its config in addition to SIZES, and how it is stored and planned."""
-
-    name: str
-    type: str
-    config: dict[str, Any] = field(default_factory=dict)
-    dtype: torch.dtype = torch.float32
-    context: int | None = None
 
 
 def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
@@ -169,7 +162,13 @@ CASES = [
     Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True, "partial_rotary_factor": 0.25}),
     Case("starcoder2", "starcoder2", {"sliding_window": 9}),
     Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
+    *MIXTURE_CASES,
 ]
+
+
+def parameters(cases: Iterable[Case]) -> list[Any]:
+    """The parameters of a test that takes a case."""
+    return [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.is_slow else []) for case in cases]
 
 
 def config_of(case: Case) -> transformers.PretrainedConfig:

@@ -8,7 +8,7 @@ import pytest
 from test_llm import logits_one_by_one
 
 import ingot
-from hf_models import CASES, Case, expected_logits, save_model
+from hf_models import CASES, Case, expected_logits, parameters, save_model
 from ingot.llm import engine
 
 pytestmark = pytest.mark.checked
@@ -17,7 +17,7 @@ LENGTH, PROMPT = 100, 75
 FIRST_OF_TYPE = {case.type: case for case in reversed(CASES) if case.context is None}
 
 
-@pytest.mark.parametrize("case", FIRST_OF_TYPE.values(), ids=FIRST_OF_TYPE)
+@pytest.mark.parametrize("case", parameters(FIRST_OF_TYPE.values()))
 def test_same_bits(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model = save_model(case, tmp_path)
     ids = np.random.default_rng(0).integers(3, 99, LENGTH).astype(np.int32)

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 import ingot
-from hf_models import CASES, Case, config_of, expected_logits, save_model
+from hf_models import CASES, Case, config_of, expected_logits, parameters, save_model
 from ingot.ir.dtype import bf16, i4, i8
 from ingot.ir.graph import Graph
 from ingot.load.hf import LanguageModel, load_dense, load_language_model, longest_context, read_folder
@@ -64,7 +64,7 @@ def test_all_templates_have_a_case():
     assert {case.type for case in CASES} | {*ENCODERS, "gemma3"} == set(template_names())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_logits(case: Case, saved):
     """The whole prompt at once."""
     folder, expected, ids = saved(case)
@@ -74,7 +74,7 @@ def test_logits(case: Case, saved):
     np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_whole_sequences_need_no_cache(case: Case, saved):
     """The form that is trained, on two sequences, one of which is the other with another end."""
     folder, expected, ids = saved(case)
@@ -86,7 +86,7 @@ def test_whole_sequences_need_no_cache(case: Case, saved):
     np.testing.assert_allclose(got[1, :-1], expected[:-1], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_native(case: Case, saved):
     """The whole prompt by kernels alone: nothing of a template falls back to the reference."""
     folder, expected, ids = saved(case)
@@ -98,7 +98,7 @@ def test_native(case: Case, saved):
     np.testing.assert_allclose(got, expected[[5, -1]], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", {case.type: case for case in reversed(CASES)}.values(), ids=lambda case: case.type)
+@pytest.mark.parametrize("case", parameters({case.type: case for case in reversed(CASES)}.values()))
 def test_greedy_tokens(case: Case, tmp_path: Path):
     """64 tokens are those of transformers, by the engine that serves users: prefill, then one by one."""
     model = save_model(case, tmp_path)
@@ -111,7 +111,7 @@ def test_greedy_tokens(case: Case, tmp_path: Path):
     assert list(llm.generate_tokens(prompt.tolist(), max_tokens=64)) == expected
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_chunks_of_two_sequences(case: Case, saved):
     """The prompt in chunks, together with another sequence that starts elsewhere in it."""
     folder, expected, ids = saved(case)

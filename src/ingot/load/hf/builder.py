@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -15,12 +13,13 @@ from ingot.errors import LoadError
 from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
+from ingot.load.hf.mixture import Mixture, write_mixture
 from ingot.load.hf.settings import ACTIVATIONS, MAX_SIZE, Settings
 from ingot.load.hf.template import (
     Attention,
     Choose,
+    Gated,
     Linear,
-    Mixture,
     Mlp,
     Norm,
     Residual,
@@ -31,8 +30,6 @@ from ingot.load.hf.template import (
     Template,
 )
 from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
-
-MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
 
 # The attention function: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
 Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
@@ -60,7 +57,7 @@ class LayerBuilder:
         self.rows = rows
         self.names: Mapping[str, Any] = settings.values
         self._attend = attend
-        self._path = weights.prefix
+        self.path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
         self._sources = 0  # steps and matrices that serve as origins of nodes
 
@@ -83,27 +80,27 @@ class LayerBuilder:
         for name, expression in self.template.layer_let.items():
             names[name] = expression.evaluate(names)
         self.names = names
-        self._path = self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
+        self.path = self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
 
     def leave_layers(self) -> None:
         """Use the names and paths outside of layers again."""
         self.names = self.settings.values
-        self._path = self.weights.prefix
+        self.path = self.weights.prefix
 
     def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
         """Add a node named after the current path and `hint`."""
-        return self.graph.add(op, operands, f"{self._path}{hint or op}", **attributes).output
+        return self.graph.add(op, operands, f"{self.path}{hint or op}", **attributes).output
 
     def apply(self, steps: Sequence[Step], x: str) -> str:
         """Apply steps to x."""
         for step in steps:
-            with self._from(type(step).__name__, self._path):
+            with self._from(type(step).__name__, self.path):
                 x = self._step(step, x)
         return x
 
     def table(self, path: str, rows: int, where: str) -> str:
         """Return `<path>.weight` [rows, width]; if matrices are quantized, with at least 8 bits."""
-        name = f"{self._path}{path}.weight"
+        name = f"{self.path}{path}.weight"
         return self.weights.value(name, (rows, self.names["width"]), where, min_bits=TABLE_BITS)
 
     def linear(
@@ -113,7 +110,7 @@ class LayerBuilder:
 
         min_bits: see `Weights`.
         """
-        path = f"{self._path}{linear.path}" if prefixed else linear.path
+        path = f"{self.path}{linear.path}" if prefixed else linear.path
         weight, is_transposed = self.weights.matrix(
             f"{path}.weight", inputs, outputs, linear.transposed, linear.where, min_bits=min_bits
         )
@@ -129,12 +126,12 @@ class LayerBuilder:
         eps = norm.eps.number(self.names)
         width = self.graph.type(x).shape[-1]
         assert isinstance(width, int)
-        operands = [x, self.weights.value(f"{self._path}{norm.path}.weight", (width,), norm.where)]
+        operands = [x, self.weights.value(f"{self.path}{norm.path}.weight", (width,), norm.where)]
         if norm.unit_offset.evaluate(self.names):
             operands[1] = self.add("add", operands[1], self.constant(1.0), hint=f"{norm.path}.offset")
         if norm.bias.evaluate(self.names):
-            operands.append(self.weights.value(f"{self._path}{norm.path}.bias", (width,), norm.where))
-        path = f"{self._path}{norm.path}"
+            operands.append(self.weights.value(f"{self.path}{norm.path}.bias", (width,), norm.where))
+        path = f"{self.path}{norm.path}"
         with self._from("Norm", path, path):
             return self.add(norm.op, *operands, hint=norm.path, eps=eps)
 
@@ -147,7 +144,7 @@ class LayerBuilder:
             case Mlp():
                 return self._mlp(step, x)
             case Mixture():
-                return self._mixture(step, x)
+                return write_mixture(self, step, x)
             case Residual(steps):
                 return self.add("add", x, self.apply(steps, x), hint="residual")
             case Sum(branches):
@@ -155,6 +152,9 @@ class LayerBuilder:
                 for other in others:
                     first = self.add("add", first, other, hint="sum")
                 return first
+            case Gated(by, steps):
+                share = self.add("sigmoid", self.linear(by, x, self.names["width"], 1, min_bits=f32.bits))
+                return self.add("mul", share, self.apply(steps, x), hint="gated")
             case Scale(factor):
                 value = factor.number(self.names)
                 return x if value == 1.0 else self.add("mul", x, self.constant(value), hint="scaled")
@@ -177,59 +177,20 @@ class LayerBuilder:
         gate: str | None = None
         if mlp.gate_up is not None:
             both = self.linear(mlp.gate_up, x, width, 2 * size)
-            gate, up = self._columns(both, 0, size), self._columns(both, size, 2 * size)
+            gate, up = self.columns(both, 0, size), self.columns(both, size, 2 * size)
         else:
             assert mlp.up is not None
             if mlp.gate is not None:
                 gate = self.linear(mlp.gate, x, width, size)
             up = self.linear(mlp.up, x, width, size)
         if gate is None:
-            inner = self._activate(activation, up)
+            inner = self.activate(activation, up)
         else:
-            inner = self.add("mul", self._activate(activation, gate), up, hint="gated")
+            inner = self.add("mul", self.activate(activation, gate), up, hint="gated")
         return self.linear(mlp.down, inner, size, width)
 
-    def _mixture(self, mixture: Mixture, x: str) -> str:
-        """Apply to every row the experts that its router selects, weighted by the router's softmax."""
-        names = self.names
-        width, size = names["width"], mixture.size.integer(names, 1, MAX_SIZE)
-        count, selected = mixture.count.integer(names, 1, MAX_EXPERTS), mixture.chosen.integer(names, 1, MAX_SIZE)
-        if selected > count:
-            fields = self.settings.field(*mixture.chosen.names, *mixture.count.names)
-            raise LoadError(f"{fields}: too many, got {selected} of {count} ({mixture.where})")
-        # The router stays float: a rounded router may select other experts, which is no small error.
-        rows = reduce(operator.mul, self.rows)
-        if len(self.rows) > 1:
-            x = self.add("reshape", x, hint="rows", shape=(rows, width))
-        routed = self.linear(mixture.router, x, width, count, min_bits=f32.bits)
-        shares = self.add("softmax", routed, axis=1)
-        outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
-        best = self.graph.add("topk", [shares], outputs, k=selected, axis=1, largest=True)
-        shares, experts = best.outputs
-        if mixture.normalised.evaluate(names):
-            total = self.add("reduce_sum", shares, axes=(1,), keepdims=True, hint="shares.total")
-            shares = self.add("div", shares, total, hint="shares")
-        slots = self.add("reshape", x, hint="slots", shape=(rows, 1, width))
-        gate = self._experts(mixture.gate, slots, experts, count, width, size)
-        up = self._experts(mixture.up, slots, experts, count, width, size)
-        inner = self.add("mul", self._activate(mixture.activation.word(names, ACTIVATIONS), gate), up, hint="gated")
-        results = self._experts(mixture.down, inner, experts, count, size, width)
-        weights = self.add("reshape", shares, hint="slots", shape=(rows, selected, 1))
-        weighted = self.add("mul", results, weights, hint="weighted")
-        mixed = self.add("reduce_sum", weighted, axes=(1,), keepdims=False, hint="mixture")
-        return self.add("reshape", mixed, hint="mixture", shape=(*self.rows, width)) if len(self.rows) > 1 else mixed
-
-    def _experts(self, linear: Linear, x: str, selected: str, count: int, inputs: int, outputs: int) -> str:
-        """Multiply x [rows, slots or 1, inputs] by the weight of each slot's expert: [rows, slots, outputs]."""
-        paths = [self._path + linear.path.replace("{expert}", str(expert)) for expert in range(count)]
-        shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
-        stacked = self.weights.below([f"{path}.weight" for path in paths], shape, linear.where)
-        matrices = self.add("reshape", stacked, hint=f"{linear.path}.all", shape=(count, *shape))
-        if linear.transposed:
-            matrices = self.add("permute", matrices, hint=f"{linear.path}.all", axes=(0, 2, 1))
-        return self.add("expert_matmul", x, selected, matrices, hint=linear.path)
-
-    def _activate(self, activation: str, x: str) -> str:
+    def activate(self, activation: str, x: str) -> str:
+        """Apply one of ACTIVATIONS."""
         op, approximate = ACTIVATIONS[activation]
         return self.add(op, x) if approximate is None else self.add(op, x, approximate=approximate)
 
@@ -269,7 +230,7 @@ class LayerBuilder:
         fused = self.linear(attention.qkv, x, self.names["width"], columns)
         if attention.split == "stacked":
             ends = [0, heads * head_dim, (heads + kv_heads) * head_dim, columns]
-            parts = [self._columns(fused, a, b) for a, b in pairwise(ends)]
+            parts = [self.columns(fused, a, b) for a, b in pairwise(ends)]
             q, k, v = (
                 self._heads(part, norm)
                 for part, norm in zip(parts, (attention.q_norm, attention.k_norm, None), strict=True)
@@ -279,16 +240,14 @@ class LayerBuilder:
             fields = self.settings.field("heads", "kv_heads")
             raise LoadError(f"{fields}: differ, got {heads} and {kv_heads}, expected equal ones ({attention.where})")
         each = self.add("reshape", fused, hint="heads", shape=(*self.rows, heads, 3 * head_dim))
-        q, k, v = (self._columns(each, i * head_dim, (i + 1) * head_dim) for i in range(3))
+        q, k, v = (self.columns(each, i * head_dim, (i + 1) * head_dim) for i in range(3))
         return q, k, v
 
-    def _columns(self, x: str, start: int, stop: int) -> str:
+    def columns(self, x: str, start: int, stop: int, step: int = 1) -> str:
         """Slice a range of the last axis."""
         *outer, _ = self.graph.type(x).shape
-        zeros = (0,) * len(outer)
-        return self.add(
-            "slice", x, starts=(*zeros, start), stops=(*outer, stop), steps=(1,) * (len(outer) + 1), hint="columns"
-        )
+        starts, steps = (*(0 for _ in outer), start), (*(1 for _ in outer), step)
+        return self.add("slice", x, starts=starts, stops=(*outer, stop), steps=steps, hint="columns")
 
     def rotated(self, x: str, cos: str, sin: str) -> str:
         """Rotate the first elements of x [..., heads, head_dim], as many as there are angles."""
@@ -297,9 +256,9 @@ class LayerBuilder:
         assert isinstance(head_dim, int) and isinstance(dim, int)
         if dim == head_dim:
             return self.add("rotary", x, cos, sin, hint="rotated")
-        rotated_part = self.add("rotary", self._columns(x, 0, dim), cos, sin, hint="rotated")
+        rotated_part = self.add("rotary", self.columns(x, 0, dim), cos, sin, hint="rotated")
         axis = len(self.graph.type(x).shape) - 1
-        return self.add("concat", rotated_part, self._columns(x, dim, head_dim), hint="rotated", axis=axis)
+        return self.add("concat", rotated_part, self.columns(x, dim, head_dim), hint="rotated", axis=axis)
 
     def constant(self, value: float | int, dtype: DType = f32) -> str:
         """Return a number as a constant of shape []; each number is added once."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
+from ingot.load.hf.mixture import Mixture, read_mixture
 
 FOLDER = Path(__file__).parents[2] / "templates"
 TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "layers")
@@ -102,26 +103,6 @@ class Mlp:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
-    """A router selects `chosen` of `count` gated mlps for each row; their results are summed, weighted by its
-    softmax.
-
-    Weights of experts are linear layers without bias; {expert} in their paths is the expert's number.
-    """
-
-    where: str
-    router: Linear
-    gate: Linear
-    up: Linear
-    down: Linear
-    count: Expression
-    chosen: Expression
-    normalised: Expression  # whether the weights of the selected experts are normalized to sum 1
-    activation: Expression
-    size: Expression
-
-
-@dataclass(frozen=True, slots=True)
 class Residual:
     """x + steps(x)."""
 
@@ -133,6 +114,14 @@ class Sum:
     """The sum of branches that all read the same x."""
 
     branches: tuple[tuple[Step, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """sigmoid(by(x)) * steps(x), with one number for each row."""
+
+    by: Linear
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +147,7 @@ class Choose:
     otherwise: tuple[Step, ...]
 
 
-Step = Norm | Attention | Mlp | Mixture | Residual | Sum | Scale | Softcap | Choose
+Step = Norm | Attention | Mlp | Mixture | Residual | Sum | Gated | Scale | Softcap | Choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,11 +374,14 @@ class _Reader:
             case "mlp":
                 return self._mlp(body)
             case "mixture":
-                return self._mixture(body)
+                return read_mixture(body, self._linear, _name("activation", body))
             case "residual":
                 return Residual(self._steps(body))
             case "sum":
                 return Sum(tuple(map(self._steps, body.items())))
+            case "gated":
+                parts = body.fields(("by", "steps"))
+                return Gated(self._linear(parts["by"]), self._steps(parts["steps"]))
             case "scale":
                 return Scale(body.expression())
             case "softcap":
@@ -399,7 +391,7 @@ class _Reader:
                 return Choose(parts["when"].expression(), self._steps(parts["then"]), self._steps(parts["else"]))
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
-            "expected one of norm, attention, mlp, mixture, residual, sum, scale, softcap, choose"
+            "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, choose"
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -454,19 +446,6 @@ class _Reader:
             linear["down"],
             found["activation"].expression() if "activation" in found else _name("activation", item),
             found["size"].expression() if "size" in found else _name("inner", item),
-        )
-
-    def _mixture(self, item: Item) -> Mixture:
-        found = item.fields(("router", "gate", "up", "down", "count", "chosen", "normalised", "size"), ("activation",))
-        linear = {key: self._linear(found[key]) for key in ("router", "gate", "up", "down")}
-        return Mixture(
-            item.where,
-            **linear,
-            count=found["count"].expression(),
-            chosen=found["chosen"].expression(),
-            normalised=found["normalised"].expression(),
-            activation=found["activation"].expression() if "activation" in found else _name("activation", item),
-            size=found["size"].expression(),
         )
 
 
