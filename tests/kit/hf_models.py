@@ -157,6 +157,7 @@ CASES = [
             "tie_word_embeddings": True,
         },
     ),
+    Case("glm4", "glm4", {"head_dim": 16}),
     Case("mixtral", "mixtral", {"num_local_experts": 5, "sliding_window": 9}),
     Case("stablelm", "stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
     Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True, "partial_rotary_factor": 0.25}),
@@ -185,6 +186,9 @@ def save_model(case: Case, folder: Path) -> transformers.PreTrainedModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+        for name, buffer in model.named_buffers():
+            if name in model.state_dict() and buffer.is_floating_point():
+                buffer.add_(torch.randn_like(buffer) * 0.1)
     model.to(case.dtype).save_pretrained(folder)
     return transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"

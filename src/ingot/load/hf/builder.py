@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,18 @@ from ingot.errors import LoadError
 from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
+from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.mixture import Mixture, write_mixture
-from ingot.load.hf.settings import ACTIVATIONS, MAX_SIZE, Settings
+from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import (
+    Activate,
     Attention,
     Choose,
     Gated,
     Linear,
     Mlp,
     Norm,
+    Project,
     Residual,
     Scale,
     Softcap,
@@ -31,8 +33,8 @@ from ingot.load.hf.template import (
 )
 from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
-# The attention function: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
-Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
+# The attention function: (builder, step, x) -> rows.
+Attend = Callable[["LayerBuilder", Attention, str], str]
 
 
 class LayerBuilder:
@@ -59,6 +61,7 @@ class LayerBuilder:
         self._attend = attend
         self.path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
+        self._learned = "", ""  # the path of the weights of an mlp's activation, and the line that names it
         self._sources = 0  # steps and matrices that serve as origins of nodes
 
     @contextmanager
@@ -98,10 +101,20 @@ class LayerBuilder:
                 x = self._step(step, x)
         return x
 
-    def table(self, path: str, rows: int, where: str) -> str:
-        """Return `<path>.weight` [rows, width]; if matrices are quantized, with at least 8 bits."""
-        name = f"{self.path}{path}.weight"
-        return self.weights.value(name, (rows, self.names["width"]), where, min_bits=TABLE_BITS)
+    def table(self, path: str, rows: int, where: str, width: int | None = None) -> str:
+        """Return `<path>.weight` [rows, width]; if matrices are quantized, with at least 8 bits.
+
+        width: None for the model's.
+        """
+        shape = (rows, self.names["width"] if width is None else width)
+        return self.weights.value(f"{self.path}{path}.weight", shape, where, min_bits=TABLE_BITS)
+
+    def parameter(self, name: str) -> str:
+        """Return a number that an activation reads from the file, []. Raises LoadError if the mlp names no path."""
+        path, where = self._learned
+        if path == self.path:
+            raise LoadError(f"{where}: this activation has weights, expected 'learned', their path")
+        return self.weights.number(f"{path}.{name}", where)
 
     def linear(
         self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, min_bits: int = MIN_BITS
@@ -124,23 +137,42 @@ class LayerBuilder:
     def norm(self, norm: Norm, x: str) -> str:
         """Normalize x over its last axis."""
         eps = norm.eps.number(self.names)
-        width = self.graph.type(x).shape[-1]
-        assert isinstance(width, int)
-        operands = [x, self.weights.value(f"{self.path}{norm.path}.weight", (width,), norm.where)]
-        if norm.unit_offset.evaluate(self.names):
-            operands[1] = self.add("add", operands[1], self.constant(1.0), hint=f"{norm.path}.offset")
-        if norm.bias.evaluate(self.names):
-            operands.append(self.weights.value(f"{self.path}{norm.path}.bias", (width,), norm.where))
+        dims = self.graph.type(x).shape[-2 if norm.over == "heads" else -1 :]
+        shape = tuple(dim for dim in dims if isinstance(dim, int))
+        assert len(shape) == len(dims)
         path = f"{self.path}{norm.path}"
+        weight = self._norm_weight(norm, path, shape) if norm.weight.evaluate(self.names) else None
+        bias = self.weights.value(f"{path}.bias", shape, norm.where) if norm.bias.evaluate(self.names) else None
         with self._from("Norm", path, path):
-            return self.add(norm.op, *operands, hint=norm.path, eps=eps)
+            if len(shape) == 1:
+                last = [each for each in (weight, bias) if each is not None]
+                operands = [x, None, bias] if weight is None and bias is not None else [x, *last]
+                return self.graph.add(norm.op, operands, f"{self.path}{norm.path}", eps=eps).output
+            x = self.add(norm.op, x, hint=norm.path, eps=eps)
+            x = x if weight is None else self.add("mul", x, weight, hint=norm.path)
+            return x if bias is None else self.add("add", x, bias, hint=norm.path)
+
+    def _norm_weight(self, norm: Norm, path: str, shape: tuple[int, ...]) -> str:
+        """Return the weight of a norm; {head} in its path: it is stored as one vector for each head."""
+        if "{head}" in path:
+            heads, dim = shape
+            parts = [
+                self.weights.value(f"{path.replace('{head}', str(head))}.weight", (dim,), norm.where)
+                for head in range(heads)
+            ]
+            weight = self.add("reshape", self.add("concat", *parts, hint=norm.path, axis=0), shape=shape)
+        else:
+            weight = self.weights.value(f"{path}.weight", shape, norm.where)
+        if norm.unit_offset.evaluate(self.names):
+            weight = self.add("add", weight, self.constant(1.0), hint=f"{norm.path}.offset")
+        return weight
 
     def _step(self, step: Step, x: str) -> str:
         match step:
             case Norm():
                 return self.norm(step, x)
             case Attention():
-                return self._attention(step, x)
+                return self._attend(self, step, x)
             case Mlp():
                 return self._mlp(step, x)
             case Mixture():
@@ -156,13 +188,22 @@ class LayerBuilder:
                 share = self.add("sigmoid", self.linear(by, x, self.names["width"], 1, min_bits=f32.bits))
                 return self.add("mul", share, self.apply(steps, x), hint="gated")
             case Scale(factor):
-                value = factor.number(self.names)
-                return x if value == 1.0 else self.add("mul", x, self.constant(value), hint="scaled")
+                return self.scaled(factor.number(self.names), x)
             case Softcap(cap):
                 return self.softcap(cap.number(self.names), x)
+            case Project(linear, size):
+                inputs = self.graph.type(x).shape[-1]
+                assert isinstance(inputs, int)
+                return self.linear(linear, x, inputs, size.integer(self.names, 1, MAX_SIZE))
+            case Activate(activation):
+                return ACTIVATIONS[activation.word(self.names, ACTIVATIONS)](self, x)
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
+
+    def scaled(self, factor: float, x: str) -> str:
+        """Compute factor * x."""
+        return x if factor == 1.0 else self.add("mul", x, self.constant(factor), hint="scaled")
 
     def softcap(self, cap: float, x: str) -> str:
         """Compute cap * tanh(x / cap); return x where cap is 0."""
@@ -173,7 +214,8 @@ class LayerBuilder:
 
     def _mlp(self, mlp: Mlp, x: str) -> str:
         width, size = self.names["width"], mlp.size.integer(self.names, 1, MAX_SIZE)
-        activation = mlp.activation.word(self.names, ACTIVATIONS)
+        activation = ACTIVATIONS[mlp.activation.word(self.names, ACTIVATIONS)]
+        self._learned = f"{self.path}{mlp.learned}", mlp.where
         gate: str | None = None
         if mlp.gate_up is not None:
             both = self.linear(mlp.gate_up, x, width, 2 * size)
@@ -183,82 +225,16 @@ class LayerBuilder:
             if mlp.gate is not None:
                 gate = self.linear(mlp.gate, x, width, size)
             up = self.linear(mlp.up, x, width, size)
-        if gate is None:
-            inner = self.activate(activation, up)
-        else:
-            inner = self.add("mul", self.activate(activation, gate), up, hint="gated")
+        inner = activation(self, up) if gate is None else self.add("mul", activation(self, gate), up, hint="gated")
+        if mlp.norm is not None:
+            inner = self.norm(mlp.norm, inner)
         return self.linear(mlp.down, inner, size, width)
 
-    def activate(self, activation: str, x: str) -> str:
-        """Apply one of ACTIVATIONS."""
-        op, approximate = ACTIVATIONS[activation]
-        return self.add(op, x) if approximate is None else self.add(op, x, approximate=approximate)
-
-    def _attention(self, attention: Attention, x: str) -> str:
-        names = self.names
-        heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
-        if heads % kv_heads:
-            fields = self.settings.field("heads", "kv_heads")
-            raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
-        if attention.qkv is not None:
-            q, k, v = self._split(attention, x)
-        else:
-            assert attention.q and attention.k and attention.v
-            width = names["width"]
-            q = self._heads(self.linear(attention.q, x, width, heads * head_dim), attention.q_norm)
-            k = self._heads(self.linear(attention.k, x, width, kv_heads * head_dim), attention.k_norm)
-            v = self._heads(self.linear(attention.v, x, width, kv_heads * head_dim), None)
-        result = self._attend(self, attention, q, k, v)
-        result = self.add("reshape", result, hint="heads", shape=(*self.rows, heads * head_dim))
-        return self.linear(attention.out, result, heads * head_dim, names["width"])
-
-    def _heads(self, x: str, norm: Norm | None) -> str:
-        """Reshape [..., heads * head_dim] -> [..., heads, head_dim], normalized before or after."""
-        head_dim = self.names["head_dim"]
-        columns = self.graph.type(x).shape[-1]
-        assert isinstance(columns, int)
-        if norm is not None and norm.over == "all":
-            x = self.norm(norm, x)
-        x = self.add("reshape", x, hint="heads", shape=(*self.rows, columns // head_dim, head_dim))
-        return self.norm(norm, x) if norm is not None and norm.over == "head" else x
-
-    def _split(self, attention: Attention, x: str) -> tuple[str, str, str]:
-        """Return q, k and v, split from one product."""
-        assert attention.qkv is not None
-        heads, kv_heads, head_dim = (self.names[name] for name in ("heads", "kv_heads", "head_dim"))
-        columns = (heads + 2 * kv_heads) * head_dim
-        fused = self.linear(attention.qkv, x, self.names["width"], columns)
-        if attention.split == "stacked":
-            ends = [0, heads * head_dim, (heads + kv_heads) * head_dim, columns]
-            parts = [self.columns(fused, a, b) for a, b in pairwise(ends)]
-            q, k, v = (
-                self._heads(part, norm)
-                for part, norm in zip(parts, (attention.q_norm, attention.k_norm, None), strict=True)
-            )
-            return q, k, v
-        if heads != kv_heads:
-            fields = self.settings.field("heads", "kv_heads")
-            raise LoadError(f"{fields}: differ, got {heads} and {kv_heads}, expected equal ones ({attention.where})")
-        each = self.add("reshape", fused, hint="heads", shape=(*self.rows, heads, 3 * head_dim))
-        q, k, v = (self.columns(each, i * head_dim, (i + 1) * head_dim) for i in range(3))
-        return q, k, v
-
-    def columns(self, x: str, start: int, stop: int, step: int = 1) -> str:
+    def columns(self, x: str, start: int, stop: Known | None, step: int = 1) -> str:
         """Slice a range of the last axis."""
         *outer, _ = self.graph.type(x).shape
         starts, steps = (*(0 for _ in outer), start), (*(1 for _ in outer), step)
         return self.add("slice", x, starts=starts, stops=(*outer, stop), steps=steps, hint="columns")
-
-    def rotated(self, x: str, cos: str, sin: str) -> str:
-        """Rotate the first elements of x [..., heads, head_dim], as many as there are angles."""
-        *_, head_dim = self.graph.type(x).shape
-        *_, dim = self.graph.type(cos).shape
-        assert isinstance(head_dim, int) and isinstance(dim, int)
-        if dim == head_dim:
-            return self.add("rotary", x, cos, sin, hint="rotated")
-        rotated_part = self.add("rotary", self.columns(x, 0, dim), cos, sin, hint="rotated")
-        axis = len(self.graph.type(x).shape) - 1
-        return self.add("concat", rotated_part, self.columns(x, dim, head_dim), hint="rotated", axis=axis)
 
     def constant(self, value: float | int, dtype: DType = f32) -> str:
         """Return a number as a constant of shape []; each number is added once."""

@@ -3,14 +3,13 @@
 Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (the sequence of each row),
 blocks[sequences, blocks_per_sequence] (the cache block of each 64 positions), take[taken] (the rows whose logits are
 requested).
-States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim]; if they are
+States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, v_dim]; if they are
 quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
 Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], the states that the logits are computed from.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -19,8 +18,9 @@ from ingot.errors import LoadError
 from ingot.ir.dim import symbol
 from ingot.ir.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.ir.graph import Graph, TensorType
+from ingot.load.hf.attention import Positions, output, projected, sinks
 from ingot.load.hf.builder import LayerBuilder
-from ingot.load.hf.rope import Rotations, rope_of
+from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import TABLE_BITS, Weights
@@ -50,23 +50,26 @@ def build_decoder(
     builder = LayerBuilder(graph, template, settings, weights, (rows,), attend)
     hint = template.embedding.positions or ""
     table, x = write_layers(
-        builder, lambda positions_table: builder.add("gather", positions_table, "positions", hint=hint, axis=0)
+        builder, context, lambda positions_table: builder.add("gather", positions_table, "positions", hint=hint, axis=0)
     )
     hidden = builder.apply(template.output, builder.add("gather", x, "take", hint="taken", axis=0))
     graph.set_output("logits", write_logits(builder, table, hidden))
     graph.set_output("hidden", hidden)
 
 
-def write_layers(builder: LayerBuilder, placed: Callable[[str], str]) -> tuple[str, str]:
+def write_layers(builder: LayerBuilder, context: int, placed: Callable[[str], str]) -> tuple[str, str]:
     """Build the embedding of "ids" and all layers; return the token table and the output of the last layer.
 
     placed: selects the rows of a position table for the ids.
     """
     template, values, embedding = builder.template, builder.names, builder.template.embedding
-    table = builder.table(embedding.tokens, values["vocab"], embedding.where)
+    size = embedding.size.integer(values, 1, MAX_SIZE)
+    table = builder.table(embedding.tokens, values["vocab"], embedding.where, size)
     x = builder.add("gather", table, "ids", hint=embedding.tokens, axis=0)
-    if embedding.positions is not None:
-        x = builder.add("add", x, placed(builder.table(embedding.positions, values["context"], embedding.where)))
+    x = builder.apply(embedding.tokens_then, x)
+    positions = _positions(builder, context)
+    if positions is not None:
+        x = builder.add("add", x, placed(positions))
     x = builder.apply(embedding.then, x)
     for layer in range(values["layers"]):
         builder.enter_layer(layer)
@@ -75,18 +78,41 @@ def write_layers(builder: LayerBuilder, placed: Callable[[str], str]) -> tuple[s
     return table, x
 
 
+def _positions(builder: LayerBuilder, context: int) -> str | None:
+    """Return the table that is added by position, [context or more, width]; None for a model without one."""
+    values, embedding = builder.names, builder.template.embedding
+    first, width = embedding.first.integer(values, 0, MAX_SIZE), values["width"]
+    if embedding.sinusoidal is not None:
+        divisor = embedding.sinusoidal.number(values)
+        if not divisor > 0:
+            raise LoadError(f"{embedding.sinusoidal.where}: got {divisor}, expected a number above 0")
+        angles = np.arange(first, first + context)[:, None] * 10000.0 ** (-np.arange(width // 2) / divisor)
+        table = np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
+        return builder.graph.add_weight("positions.table", table)
+    if embedding.positions is None:
+        return None
+    table_rows = first + values["context"]
+    found = builder.table(embedding.positions, table_rows, embedding.where)
+    if not first:
+        return found
+    return builder.add("slice", found, starts=(first, 0), stops=(table_rows, width), steps=(1, 1), hint="positions")
+
+
 def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
     """Multiply final states by the head's weight, or by the token table if tied. Raises LoadError."""
     template, values = builder.template, builder.names
     head = template.head
     if head is None:
         raise LoadError(f"{template.file}: a decoder without 'head'")
+    inputs = builder.graph.type(hidden).shape[-1]
+    assert isinstance(inputs, int)
     if head.tied.evaluate(values):
         logits = builder.add("matmul", hidden, table, hint="logits", transpose_b=True)
+        if head.linear.bias.evaluate(values):
+            bias = builder.weights.value(f"{head.linear.path}.bias", (values["vocab"],), head.linear.where)
+            logits = builder.add("add", logits, bias, hint="logits.biased")
     else:
-        logits = builder.linear(
-            head.linear, hidden, values["width"], values["vocab"], prefixed=False, min_bits=TABLE_BITS
-        )
+        logits = builder.linear(head.linear, hidden, inputs, values["vocab"], prefixed=False, min_bits=TABLE_BITS)
     return builder.apply(head.then, logits)
 
 
@@ -105,30 +131,32 @@ class _CachedAttention:
         self._template = template
         self._blocks = blocks
         self._dtype = cache_dtype
-        self._rotations = Rotations(template, settings, context)
+        self._positions = Positions(Rotations(template, settings, context), context, self._placed)
 
-    def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
+    def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
-        rope = rope_of(attention, names, self._template)
-        if rope is not None:
-            cos, sin = self._rotations.of(rope, functools.partial(self._placed, builder))
-            q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
-        layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
-        keys, key_scales = self._append(builder, "key", layer, k, kv_heads, head_dim)
-        values, value_scales = self._append(builder, "value", layer, v, kv_heads, head_dim)
-        scales = [key_scales, value_scales] if key_scales and value_scales else []
-        return builder.add(
-            "cached_attention", q, keys, values, "positions", "owners", "blocks", *scales, hint="attention",
+        q, k, v = projected(builder, attention, x)
+        q, k = self._positions.apply(builder, attention, q, k)
+        keys, key_scales = self._append(builder, "key", names["layer"], k)
+        values, value_scales = self._append(builder, "value", names["layer"], v)
+        operands = [q, keys, values, "positions", "owners", "blocks", key_scales, value_scales]
+        operands = operands if key_scales else operands[:6]
+        if attention.sinks is not None:
+            operands = [*operands, *[None] * (8 - len(operands)), sinks(builder, attention)]
+        result = self._graph.add(
+            "cached_attention", operands, f"{builder.path}attention",
             scale=attention.scale.number(names),
             window=attention.window.integer(names, 0, MAX_SIZE),
             softcap=attention.softcap.number(names),
+            segment=attention.segment.integer(names, 0, MAX_SIZE),
         )  # fmt: skip
+        return output(builder, attention, x, result.output)
 
-    def _append(
-        self, builder: LayerBuilder, what: str, layer: int, x: str, kv_heads: int, dim: int
-    ) -> tuple[str, str | None]:
+    def _append(self, builder: LayerBuilder, what: str, layer: int, x: str) -> tuple[str, str | None]:
         """Append x to the cache of a layer's keys or values; return the cache, and its scales if it is quantized."""
         graph, addresses = self._graph, ("positions", "owners", "blocks")
+        *_, kv_heads, dim = graph.type(x).shape
+        assert isinstance(kv_heads, int) and isinstance(dim, int)
         storage, width, scales_type = self._dtype, dim, TensorType(f32, (self._blocks, kv_heads, CACHE_BLOCK))
         if self._dtype is i4:
             if dim % 2:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ingot.ir.dim import symbol
 from ingot.ir.dtype import boolean, f32, i64
 from ingot.ir.graph import Graph, TensorType
+from ingot.load.hf.attention import output, projected
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
@@ -71,12 +72,12 @@ def _checked(builder: LayerBuilder, name: str, table: str) -> str:
     return builder.add("checked_index", name, limit=limit, what=f"input {name!r}")
 
 
-def _attend(builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
-    """Compute attention of [batch, length, heads, head_dim] over the unmasked tokens."""
-    heads_first = [builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v)]
+def _attend(builder: LayerBuilder, attention: Attention, x: str) -> str:
+    """Compute attention of x [batch, length, width] over the unmasked tokens."""
+    heads_first = [builder.add("permute", each, axes=(0, 2, 1, 3)) for each in projected(builder, attention, x)]
     scale = attention.scale.number(builder.names)
     result = builder.add("attention", *heads_first, _mask(builder), scale=scale)
-    return builder.add("permute", result, axes=(0, 2, 1, 3))
+    return output(builder, attention, x, builder.add("permute", result, axes=(0, 2, 1, 3)))
 
 
 def _mask(builder: LayerBuilder) -> str:

@@ -16,9 +16,10 @@ import numpy as np
 
 from ingot.errors import LoadError
 from ingot.ir.dtype import f32
+from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.document import Item
 from ingot.load.hf.expression import Expression
-from ingot.load.hf.settings import ACTIVATIONS, MAX_SIZE
+from ingot.load.hf.settings import MAX_SIZE
 
 if TYPE_CHECKING:
     from ingot.load.hf.builder import LayerBuilder
@@ -70,13 +71,14 @@ class Clamp:
 class Mixture:
     """A router selects `chosen` of `count` gated mlps for each row; their results are summed, weighted by its scores.
 
-    The experts with the largest score plus `correction` (a tensor) are selected.
+    The experts with the largest score plus `correction`, a tensor with one row if correction_rank is 2, are selected.
     """
 
     where: str
     router: Linear
     scores: str
     correction: str | None
+    correction_rank: int
     groups: Groups | None
     count: Expression
     chosen: Expression
@@ -119,11 +121,13 @@ def read_mixture(item: Item, linear: Callable[[Item], Linear], activation: Expre
     def word(key: str, *options: str) -> str:
         return found[key].word(*options) if key in found else options[0]
 
+    correction, rank = _correction(found["correction"]) if "correction" in found else (None, 1)
     return Mixture(
         item.where,
         linear(found["router"]),
         scores=word("scores", *SCORES),
-        correction=found["correction"].text() if "correction" in found else None,
+        correction=correction,
+        correction_rank=rank,
         groups=_groups(found["groups"]) if "groups" in found else None,
         count=found["count"].expression(),
         chosen=found["chosen"].expression(),
@@ -155,6 +159,13 @@ def _experts(item: Item, transposed: bool) -> Experts:
         "stored" in found and found["stored"].word("stacked", "flat") == "flat",
         "order" in found and found["order"].word("halves", "alternating") == "alternating",
     )
+
+
+def _correction(item: Item) -> tuple[str, int]:
+    if item.is_text:
+        return item.text(), 1
+    found = item.fields(("tensor", "rank"))
+    return found["tensor"].text(), int(found["rank"].word("1", "2"))
 
 
 def _groups(item: Item) -> Groups:
@@ -217,7 +228,8 @@ class _Writer:
         scores = routed if mixture.scores == "logits" else self._normed(mixture.scores, routed)
         ranked = scores
         if mixture.correction is not None:
-            ranked = self._add("add", scores, self._tensor(mixture.correction, (self._count,)), hint="corrected")
+            shape = (1,) * (mixture.correction_rank - 1) + (self._count,)
+            ranked = self._add("add", scores, self._tensor(mixture.correction, shape), hint="corrected")
         if mixture.groups is not None:
             ranked = self._open(mixture.groups, ranked)
         weights, experts = self._best(ranked, self._chosen, 1)
@@ -310,8 +322,8 @@ class _Writer:
                 gate, up = columns(both, 0, size), columns(both, size, 2 * size)
         if mixture.clamp is not None:
             return self._clamped(mixture.clamp, gate, up)
-        activation = mixture.activation.word(self._builder.names, ACTIVATIONS)
-        return self._add("mul", self._builder.activate(activation, gate), up, hint="gated")
+        activation = ACTIVATIONS[mixture.activation.word(self._builder.names, ACTIVATIONS)]
+        return self._add("mul", activation(self._builder, gate), up, hint="gated")
 
     def _clamped(self, clamp: Clamp, gate: str, up: str) -> str:
         builder, add = self._builder, self._add

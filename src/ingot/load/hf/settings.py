@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.expression import Expression
 
 if TYPE_CHECKING:
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 1 << 26  # of one dim: the largest vocabularies have 2**18 rows
 MAX_LAYERS = 1024  # of a language model
-ACTIVATIONS = {
-    "silu": ("silu", None),
-    "swish": ("silu", None),
-    "relu": ("relu", None),
-    "gelu": ("gelu", "erf"),
-    "gelu_new": ("gelu", "tanh"),
-    "gelu_fast": ("gelu", "tanh"),
-    "gelu_pytorch_tanh": ("gelu", "tanh"),
-}
 _NEEDED = ("vocab", "width", "layers", "heads", "kv_heads", "head_dim", "context")  # sizes that every template defines
 _STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "torch.bfloat16")
 
@@ -110,6 +102,8 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
             break
     else:
         is_there, value, field_path = False, None, f"{where}: {key.paths[0]}"
+    if key.type == "per_layer" and value == []:
+        is_there, value = False, None  # some files list no layers for the default
     if value is None:
         fallback = key.if_null if is_there else key.default
         if fallback is None:

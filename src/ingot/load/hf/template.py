@@ -14,6 +14,8 @@ from pathlib import Path
 from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
+from ingot.load.hf.inheritance import joined_section, merged_sections
+from ingot.load.hf.latent import Latent, read_latent
 from ingot.load.hf.mixture import Mixture, read_mixture
 
 FOLDER = Path(__file__).parents[2] / "templates"
@@ -43,6 +45,8 @@ class Rope:
     scaling: tuple[str, ...]  # paths of the object that names the kind of scaling
     kinds: tuple[str, ...]
     aliases: Mapping[str, str]
+    pairs: str  # of elements that are rotated together: "halves" (i, i + dim / 2) or "adjacent" (2i, 2i + 1)
+    backwards: bool  # whether the angles are negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,10 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """`rms_norm` or `layer_norm` with `<path>.weight`; `over`: per head or over all heads, for norms of queries and
-    keys.
+    """`rms_norm` or `layer_norm` with `<path>.weight` where `weight` is true.
+
+    over, for norms of queries and keys: "head" (each head), "all" (all heads together), "heads" (each head, with
+    weights of its own).
     """
 
     where: str
@@ -68,24 +74,51 @@ class Norm:
     bias: Expression
     unit_offset: Expression
     over: str
+    weight: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The columns of a fused projection: `blocks` equal blocks, each with its share of q, k and v in an order."""
+
+    blocks: Expression
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionScale:
+    """The factor of queries by position, from `first`: 1 + beta * log(1 + floor(position / length))."""
+
+    beta: Expression
+    length: Expression
+    first: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Projections (three, or one that is split), norms of queries and keys, rotation, and options of the scores."""
+    """Projections (three, or one that is split, or latent ones), norms, rotation, and options of the scores."""
 
     where: str
     q: Linear | None
     k: Linear | None
     v: Linear | None
     qkv: Linear | None
-    split: str  # layout of qkv rows: "stacked" q, k, v; "per_head" q, k, v of the first head, of the second ...
+    split: Split | None  # of qkv
+    latent: Latent | None
     out: Linear
+    gate: Linear | None  # the result is multiplied by the sigmoid of this, before `out`
     q_norm: Norm | None
     k_norm: Norm | None
+    v_norm: Norm | None
+    out_norm: Norm | None  # of the result, before `out`
+    is_rotated_first: bool  # whether queries and keys are rotated before their norms
+    clip: Expression  # bound of the elements of q, k and v; 0 for none
     rope: Expression | None
+    position_scale: PositionScale | None
     scale: Expression
     window: Expression
+    segment: Expression  # positions; a token attends to none before its own segment
+    sinks: str | None  # the tensor of an additional score of each head
     softcap: Expression
 
 
@@ -99,6 +132,8 @@ class Mlp:
     gate_up: Linear | None
     down: Linear
     activation: Expression
+    learned: str  # the path of the weights of an activation that has some
+    norm: Norm | None  # of the input of `down`
     size: Expression
 
 
@@ -139,6 +174,21 @@ class Softcap:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """A linear layer with `size` outputs."""
+
+    linear: Linear
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """An activation of each element."""
+
+    activation: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """One of two lists of steps."""
 
@@ -147,7 +197,7 @@ class Choose:
     otherwise: tuple[Step, ...]
 
 
-Step = Norm | Attention | Mlp | Mixture | Residual | Sum | Gated | Scale | Softcap | Choose
+Step = Norm | Attention | Mlp | Mixture | Residual | Sum | Gated | Scale | Softcap | Project | Activate | Choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +206,10 @@ class Embedding:
 
     where: str
     tokens: str
+    size: Expression  # the width of the token table
+    tokens_then: tuple[Step, ...]  # steps before the sum
     positions: str | None
+    sinusoidal: Expression | None  # divisor of the exponents of a computed table of positions
     first: Expression  # the row of the first position
     types: str | None
     then: tuple[Step, ...]
@@ -230,57 +283,7 @@ def foreign_template(text: str, file: str) -> Template:
 
 
 def _template(root: Item, name: str, file: str, parents: Path) -> Template:
-    return _Reader(_sections(root, parents, (name,))).template(root, name, file, parents)
-
-
-def _sections(root: Item, parents: Path, known: tuple[str, ...] = ()) -> dict[str, Item]:
-    """Return the top-level keys of a document, merged with those of the template that it extends.
-
-    known: the names of the templates that extend it.
-    """
-    found = root.fields(
-        optional=(
-            "extends", "kind", "config_in", "config", "let", "ropes", "linear", "norm", "prefix", "embedding", "layers",
-            "output", "head", "classifier", "ignored", "renamed",
-        )
-    )  # fmt: skip
-    if "extends" not in found:
-        missing = [key for key in ("config", "prefix", "norm", "embedding", "layers") if key not in found]
-        if missing:
-            raise LoadError(f"{root.where}: missing keys, got {sorted(found)}, expected also {', '.join(missing)}")
-        return found
-    parent = found.pop("extends")
-    if parent.text() in known:
-        raise LoadError(f"{parent.where}: no such template, got {parent.text()!r}")
-    return _sections(_parent(parent, parents), parents, (*known, parent.text())) | found
-
-
-def _parent(name: Item, parents: Path) -> Item:
-    """Return the document of a template that ships with Ingot. Raises LoadError for any other name."""
-    if name.text() not in {path.stem for path in parents.glob("*.yaml")}:
-        raise LoadError(f"{name.where}: no such template, got {name.text()!r}")
-    return read_document(parents / f"{name.text()}.yaml")
-
-
-def _joined(root: Item, section: str, parents: Path) -> dict[str, Item]:
-    """Return the entries of a section by name, merged with those of the template that the document extends.
-
-    An entry that replaces an inherited one is put at its position, and so are the new entries before it, so that it can
-    refer to them.
-    """
-    sections = root.entries()
-    own = sections[section].entries() if section in sections else {}
-    if "extends" not in sections:
-        return own
-    inherited = _joined(_parent(sections["extends"], parents), section, parents)
-    new: list[str] = []
-    names_at = {name: [name] for name in inherited}
-    for name in own:
-        new.append(name)
-        if name in inherited:
-            names_at[name], new = new, []
-    entries = inherited | own
-    return {name: entries[name] for names in (*names_at.values(), new) for name in names}
+    return _Reader(merged_sections(root, parents, (name,))).template(root, name, file, parents)
 
 
 class _Reader:
@@ -288,28 +291,31 @@ class _Reader:
 
     def __init__(self, sections: dict[str, Item]):
         self._sections = sections
+        self._parts: dict[str, tuple[Step, ...]] = {}
         linear = sections["linear"].fields(optional=("bias", "layout")) if "linear" in sections else {}
         self._linear_bias = linear["bias"].expression() if "bias" in linear else Expression("false", "template")
         self._transposed = "layout" in linear and linear["layout"].word("out_in", "in_out") == "in_out"
-        norm = sections["norm"].fields(("op", "eps"), ("bias", "unit_offset"))
+        norm = sections["norm"].fields(("op", "eps"), ("bias", "unit_offset", "weight"))
         self._norm_op = norm["op"].word("rms_norm", "layer_norm")
         self._eps = norm["eps"].expression()
         self._norm_bias = norm["bias"].expression() if "bias" in norm else Expression("false", "template")
         self._unit_offset = (
             norm["unit_offset"].expression() if "unit_offset" in norm else Expression("false", norm["op"].where)
         )
+        self._norm_weight = norm["weight"].expression() if "weight" in norm else Expression("true", norm["op"].where)
 
     def template(self, root: Item, name: str, file: str, parents: Path) -> Template:
         sections = self._sections
+        self._parts = {name: self._steps(item) for name, item in joined_section(root, "parts", parents).items()}
         layers = sections["layers"].fields(("path", "steps"), ("let",))
         return Template(
             name=name,
             file=file,
             kind=sections["kind"].word("decoder", "encoder") if "kind" in sections else "decoder",
             config_in=sections["config_in"].text() if "config_in" in sections else None,
-            config={name: _key(item) for name, item in _joined(root, "config", parents).items()},
-            let={name: item.expression() for name, item in _joined(root, "let", parents).items()},
-            ropes={name: self._rope(item) for name, item in _joined(root, "ropes", parents).items()},
+            config={name: _key(item) for name, item in joined_section(root, "config", parents).items()},
+            let={name: item.expression() for name, item in joined_section(root, "let", parents).items()},
+            ropes={name: self._rope(item) for name, item in joined_section(root, "ropes", parents).items()},
             prefixes=_texts(sections["prefix"]),
             embedding=self._embedding(sections["embedding"]),
             layer_path=layers["path"].text(),
@@ -323,7 +329,7 @@ class _Reader:
         )
 
     def _rope(self, item: Item) -> Rope:
-        found = item.fields(("dim", "theta"), ("scaling", "kinds", "aliases"))
+        found = item.fields(("dim", "theta"), ("scaling", "kinds", "aliases", "pairs", "direction"))
         aliases = found["aliases"].entries() if "aliases" in found else {}
         return Rope(
             item.where,
@@ -332,14 +338,25 @@ class _Reader:
             _texts(found["scaling"]) if "scaling" in found else (),
             _texts(found["kinds"]) if "kinds" in found else ("default",),
             {name: alias.text() for name, alias in aliases.items()},
+            found["pairs"].word("halves", "adjacent") if "pairs" in found else "halves",
+            "direction" in found and found["direction"].word("forwards", "backwards") == "backwards",
         )
 
     def _embedding(self, item: Item) -> Embedding:
-        found = item.fields(("tokens",), ("positions", "first", "types", "then"))
+        found = item.fields(("tokens",), ("size", "tokens_then", "positions", "first", "types", "then"))
+        path, sinusoidal = None, None
+        if "positions" in found:
+            if found["positions"].is_text:
+                path = found["positions"].text()
+            else:
+                sinusoidal = found["positions"].fields(("sinusoidal",))["sinusoidal"].expression()
         return Embedding(
             item.where,
             found["tokens"].text(),
-            found["positions"].text() if "positions" in found else None,
+            found["size"].expression() if "size" in found else _name("width", item),
+            self._steps(found["tokens_then"]) if "tokens_then" in found else (),
+            path,
+            sinusoidal,
             found["first"].expression() if "first" in found else Expression("0", item.where),
             found["types"].text() if "types" in found else None,
             self._steps(found["then"]) if "then" in found else (),
@@ -359,7 +376,18 @@ class _Reader:
         return Classifier(self._linear(found["dense"]), self._linear(found["out"]))
 
     def _steps(self, item: Item) -> tuple[Step, ...]:
-        return tuple(map(self._step, item.items()))
+        steps: list[Step] = []
+        for each in item.items():
+            entries = each.entries()
+            steps += self._part(entries["part"]) if [*entries] == ["part"] else [self._step(each)]
+        return tuple(steps)
+
+    def _part(self, name: Item) -> tuple[Step, ...]:
+        """Return the steps of a part. Raises LoadError for an unknown one, and for a part within a part."""
+        if name.text() not in self._parts:
+            expected = f"expected one of {', '.join(self._parts)}" if self._parts else "expected none here"
+            raise LoadError(f"{name.where}: no such part, got {name.text()!r}, {expected}")
+        return self._parts[name.text()]
 
     def _step(self, item: Item) -> Step:
         found = item.entries()
@@ -386,53 +414,92 @@ class _Reader:
                 return Scale(body.expression())
             case "softcap":
                 return Softcap(body.expression())
+            case "linear":
+                size = None if body.is_text else body.fields(("name",), ("bias", "size")).get("size")
+                return Project(self._linear(body), _name("width", body) if size is None else size.expression())
+            case "activation":
+                return Activate(body.expression())
             case "choose":
                 parts = body.fields(("when", "then", "else"))
                 return Choose(parts["when"].expression(), self._steps(parts["then"]), self._steps(parts["else"]))
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
-            "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, choose"
+            "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, linear, activation, "
+            "choose, part"
         )
 
     def _norm(self, item: Item) -> Norm:
-        found = {"name": item} if item.is_text else item.fields(("name",), ("over",))
-        over = found["over"].word("head", "all") if "over" in found else "head"
-        name = found["name"].text()
-        return Norm(item.where, name, self._norm_op, self._eps, self._norm_bias, self._unit_offset, over)
+        """A norm by the settings of the section `norm`, except for those that it names itself."""
+        options = ("name", "over", "op", "eps", "bias", "unit_offset", "weight")
+        found = {"name": item} if item.is_text else item.fields((), options)
+        weight = found["weight"].expression() if "weight" in found else self._norm_weight
+        if "name" not in found and weight.text != "false":
+            raise LoadError(f"{item.where}: a norm without name, expected 'name', or 'weight: false'")
+        return Norm(
+            item.where,
+            found["name"].text() if "name" in found else "norm",
+            found["op"].word("rms_norm", "layer_norm") if "op" in found else self._norm_op,
+            found["eps"].expression() if "eps" in found else self._eps,
+            found["bias"].expression() if "bias" in found else self._norm_bias,
+            found["unit_offset"].expression() if "unit_offset" in found else self._unit_offset,
+            found["over"].word("head", "all", "heads") if "over" in found else "head",
+            weight,
+        )
 
     def _linear(self, item: Item, bias: Expression | None = None) -> Linear:
-        found = {"name": item} if item.is_text else item.fields(("name",), ("bias",))
+        found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "size"))
         own = found["bias"].expression() if "bias" in found else bias or self._linear_bias
         return Linear(item.where, found["name"].text(), own, self._transposed)
 
     def _attention(self, item: Item) -> Attention:
         found = item.fields(
             ("out",),
-            ("q", "k", "v", "qkv", "split", "bias", "q_norm", "k_norm", "rope", "scale", "window", "softcap"),
-        )
-        projections = {key for key in ("q", "k", "v", "qkv", "split") if key in found}
-        if projections not in ({"q", "k", "v"}, {"qkv", "split"}):
-            raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected q, k, v or qkv, split")
+            (
+                "q", "k", "v", "qkv", "split", "bias", "q_norm", "k_norm", "v_norm", "out_norm", "norms", "clip",
+                "rope", "position_scale", "scale", "window", "segment", "sinks", "softcap", "latent", "gate",
+            ),
+        )  # fmt: skip
+        projections = {key for key in ("q", "k", "v", "qkv", "split", "latent") if key in found}
+        if projections not in ({"q", "k", "v"}, {"qkv", "split"}, {"latent"}):
+            expected = "expected q, k, v or qkv, split or latent"
+            raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, {expected}")
         bias = found["bias"].expression() if "bias" in found else None
-        linear = {key: self._linear(found[key], bias) for key in ("q", "k", "v", "qkv", "out") if key in found}
+        names = ("q", "k", "v", "qkv", "out", "gate")
+        linear = {key: self._linear(found[key], bias) for key in names if key in found}
+        norms = {key: self._norm(found[key]) for key in ("q_norm", "k_norm", "v_norm", "out_norm") if key in found}
+
+        def option(key: str, default: str) -> Expression:
+            return found[key].expression() if key in found else Expression(default, item.where)
+
         return Attention(
             item.where,
-            linear.get("q"),
-            linear.get("k"),
-            linear.get("v"),
-            linear.get("qkv"),
-            found["split"].word("stacked", "per_head") if "split" in found else "stacked",
-            linear["out"],
-            self._norm(found["q_norm"]) if "q_norm" in found else None,
-            self._norm(found["k_norm"]) if "k_norm" in found else None,
-            found["rope"].expression() if "rope" in found else None,
-            found["scale"].expression() if "scale" in found else Expression("head_dim ** -0.5", item.where),
-            found["window"].expression() if "window" in found else Expression("0", item.where),
-            found["softcap"].expression() if "softcap" in found else Expression("0", item.where),
+            q=linear.get("q"),
+            k=linear.get("k"),
+            v=linear.get("v"),
+            qkv=linear.get("qkv"),
+            split=_split(found["split"]) if "split" in found else None,
+            latent=read_latent(found["latent"], lambda each: self._linear(each, bias), self._norm)
+            if "latent" in found
+            else None,
+            out=linear["out"],
+            gate=linear.get("gate"),
+            q_norm=norms.get("q_norm"),
+            k_norm=norms.get("k_norm"),
+            v_norm=norms.get("v_norm"),
+            out_norm=norms.get("out_norm"),
+            is_rotated_first="norms" in found and found["norms"].word("before_rope", "after_rope") == "after_rope",
+            clip=option("clip", "0"),
+            rope=found["rope"].expression() if "rope" in found else None,
+            position_scale=_position_scale(found.get("position_scale")),
+            scale=option("scale", "head_dim ** -0.5"),
+            window=option("window", "0"),
+            segment=option("segment", "0"),
+            sinks=found["sinks"].text() if "sinks" in found else None,
+            softcap=option("softcap", "0"),
         )
 
     def _mlp(self, item: Item) -> Mlp:
-        found = item.fields(("down",), ("up", "gate", "gate_up", "bias", "activation", "size"))
+        found = item.fields(("down",), ("up", "gate", "gate_up", "bias", "activation", "learned", "norm", "size"))
         projections = {key for key in ("up", "gate", "gate_up") if key in found}
         if projections not in ({"up"}, {"up", "gate"}, {"gate_up"}):
             raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected up, gate or gate_up")
@@ -445,8 +512,30 @@ class _Reader:
             linear.get("gate_up"),
             linear["down"],
             found["activation"].expression() if "activation" in found else _name("activation", item),
+            found["learned"].text() if "learned" in found else "",
+            self._norm(found["norm"]) if "norm" in found else None,
             found["size"].expression() if "size" in found else _name("inner", item),
         )
+
+
+def _split(item: Item) -> Split:
+    """Return the layout of a fused projection: a word, or the number of blocks and their order."""
+    if item.is_text:
+        is_stacked = item.word("stacked", "per_head") == "stacked"
+        return Split(Expression("1" if is_stacked else "kv_heads", item.where), ("q", "k", "v"))
+    found = item.fields(("blocks", "order"))
+    order = _texts(found["order"])
+    if sorted(order) != ["k", "q", "v"]:
+        raise LoadError(f"{found['order'].where}: bad order, got {', '.join(order)}, expected q, k and v in some order")
+    return Split(found["blocks"].expression(), order)
+
+
+def _position_scale(item: Item | None) -> PositionScale | None:
+    if item is None:
+        return None
+    found = item.fields(("beta", "length"), ("first",))
+    first = found["first"].expression() if "first" in found else Expression("0", item.where)
+    return PositionScale(found["beta"].expression(), found["length"].expression(), first)
 
 
 def _name(name: str, item: Item) -> Expression:

@@ -87,6 +87,16 @@ class Weights:
             self._values[name] = value
         return self._values[name]
 
+    def number(self, name: str, where: str) -> str:
+        """Return the f32 value of one number, [], which is stored as [] or as [1]."""
+        stored = self._folder.tensors.get(name)
+        if stored is None or stored.shape != (1,):
+            return self.value(name, (), where)
+        if f"{name}.number" not in self._values:
+            found = self.value(name, (1,), where)
+            self._values[f"{name}.number"] = self._graph.add("reshape", [found], f"{name}.number", shape=()).output
+        return self._values[f"{name}.number"]
+
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
         """Stack several matrices [rows, columns] as one f32 value: [len(names) * rows, columns].
 
@@ -109,6 +119,10 @@ class Weights:
         two dims are one.
         """
         count, rows, columns = shape
+        if self._is_quantized(name):
+            rows, columns = (columns, rows) if transposed else (rows, columns)
+            value = self.value(name, (count * rows, columns), where)
+            return self._graph.add("reshape", [value], f"{name}.all", shape=(count, rows, columns)).output
         value = self._load(name, (count * rows, columns) if is_flat else shape, where)
         if transposed:
             value = self._graph.add("reshape", [value], f"{name}.each", shape=shape).output if is_flat else value

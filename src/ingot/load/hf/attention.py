@@ -1,0 +1,156 @@
+"""Parts of the attention step of a template: projections, norms, rotation, and the product with the output matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from ingot.errors import LoadError
+from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.latent import project_latent
+from ingot.load.hf.rope import Rotations, rope_of
+from ingot.load.hf.settings import MAX_SIZE
+from ingot.load.hf.template import Attention, Norm, PositionScale
+
+# Adds a table [context, columns] to the graph under a name; returns the row of each position, [rows.., 1, columns].
+Placed = Callable[[LayerBuilder, str, np.ndarray], str]
+
+
+def projected(builder: LayerBuilder, attention: Attention, x: str) -> tuple[str, str, str]:
+    """Compute the queries, keys and values of x [.., width], each [.., heads, head_dim]."""
+    if attention.latent is not None:
+        return project_latent(builder, attention.latent, x)
+    names = builder.names
+    heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
+    if heads % kv_heads:
+        fields = builder.settings.field("heads", "kv_heads")
+        raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
+    if attention.qkv is not None:
+        parts = _split(builder, attention, x)
+    else:
+        assert attention.q and attention.k and attention.v
+        counts = (heads, kv_heads, kv_heads)
+        projections = zip((attention.q, attention.k, attention.v), counts, strict=True)
+        parts = [builder.linear(linear, x, names["width"], count * head_dim) for linear, count in projections]
+    late = attention.is_rotated_first
+    norms = (None if late else attention.q_norm, None if late else attention.k_norm, attention.v_norm)
+    q, k, v = (_heads(builder, attention, part, norm) for part, norm in zip(parts, norms, strict=True))
+    return q, k, v
+
+
+def output(builder: LayerBuilder, attention: Attention, x: str, result: str) -> str:
+    """Return the output [.., width] of an attention step for x, from the attended values [.., heads, head_dim]."""
+    *_, heads, head_dim = builder.graph.type(result).shape
+    assert isinstance(heads, int) and isinstance(head_dim, int)
+    columns = heads * head_dim
+    result = builder.add("reshape", result, hint="heads", shape=(*builder.rows, columns))
+    if attention.out_norm is not None:
+        result = builder.norm(attention.out_norm, result)
+    if attention.gate is not None:
+        share = builder.add("sigmoid", builder.linear(attention.gate, x, builder.names["width"], columns))
+        result = builder.add("mul", result, share, hint="gated")
+    return builder.linear(attention.out, result, columns, builder.names["width"])
+
+
+def sinks(builder: LayerBuilder, attention: Attention) -> str:
+    """Return the additional score of each head, [heads]."""
+    name = f"{builder.path}{attention.sinks}"
+    return builder.weights.value(name, (builder.names["heads"],), attention.where)
+
+
+def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
+    """Return x [.., heads * head_dim] or [.., heads, head_dim] as the latter, clipped, and normalized by `norm`."""
+    head_dim = builder.names["head_dim"]
+    bound = attention.clip.number(builder.names)
+    if norm is not None and norm.over == "all":
+        x = builder.norm(norm, x)
+    if bound:
+        x = builder.add("clip", x, minimum=-bound, maximum=bound)
+    if len(builder.graph.type(x).shape) == len(builder.rows) + 1:
+        columns = builder.graph.type(x).shape[-1]
+        assert isinstance(columns, int)
+        x = builder.add("reshape", x, hint="heads", shape=(*builder.rows, columns // head_dim, head_dim))
+    return builder.norm(norm, x) if norm is not None and norm.over != "all" else x
+
+
+def _split(builder: LayerBuilder, attention: Attention, x: str) -> list[str]:
+    """Return q, k and v, split from one product, each [.., heads * head_dim] or [.., heads, head_dim]."""
+    assert attention.qkv is not None and attention.split is not None
+    names, order = builder.names, attention.split.order
+    heads, kv_heads, head_dim = (names[name] for name in ("heads", "kv_heads", "head_dim"))
+    blocks = attention.split.blocks.integer(names, 1, MAX_SIZE)
+    if kv_heads % blocks or heads % blocks:
+        fields = builder.settings.field("heads", "kv_heads")
+        raise LoadError(f"{fields}: got {heads} and {kv_heads}, expected multiples of {blocks} ({attention.where})")
+    columns = (heads + 2 * kv_heads) * head_dim
+    fused = builder.linear(attention.qkv, x, names["width"], columns)
+    if blocks > 1:
+        fused = builder.add("reshape", fused, hint="blocks", shape=(*builder.rows, blocks, columns // blocks))
+    each = {"q": heads // blocks, "k": kv_heads // blocks, "v": kv_heads // blocks}
+    ends = accumulate((each[part] * head_dim for part in order), initial=0)
+    found = {part: builder.columns(fused, a, b) for part, (a, b) in zip(order, pairwise(ends), strict=True)}
+    if blocks > 1:
+        for part, count in each.items():
+            if count > 1:
+                shape = (*builder.rows, blocks * count, head_dim)
+                found[part] = builder.add("reshape", found[part], hint="heads", shape=shape)
+    return [found[part] for part in ("q", "k", "v")]
+
+
+class Positions:
+    """Rotation and scaling of queries and keys by their positions, with tables that all layers share."""
+
+    def __init__(self, rotations: Rotations, context: int, placed: Placed):
+        self._rotations, self._context, self._placed = rotations, context, placed
+        self._factors: dict[tuple[float, float, int], str] = {}
+
+    def apply(self, builder: LayerBuilder, attention: Attention, q: str, k: str) -> tuple[str, str]:
+        """Rotate q and k [.., heads, head_dim], apply the norms that follow the rotation, and scale q."""
+        rope = rope_of(attention, builder.names, builder.template)
+        if rope is not None:
+            cos, sin = self._rotations.of(rope, lambda name, table: self._placed(builder, name, table))
+            pairs = builder.template.ropes[rope].pairs
+            q, k = (rotated(builder, x, cos, sin, pairs) for x in (q, k))
+        if attention.is_rotated_first:
+            q, k = (
+                x if norm is None else builder.norm(norm, x)
+                for x, norm in ((q, attention.q_norm), (k, attention.k_norm))
+            )
+        if attention.position_scale is not None:
+            q = builder.add("mul", q, self._factor(builder, attention.position_scale), hint="scaled")
+        return q, k
+
+    def _factor(self, builder: LayerBuilder, scale: PositionScale) -> str:
+        """Return the factor of queries at each position, [rows.., 1, 1]."""
+        beta, length = scale.beta.number(builder.names), scale.length.number(builder.names)
+        first = scale.first.integer(builder.names, 0, MAX_SIZE)
+        if (beta, length, first) not in self._factors:
+            table = 1 + beta * np.log(1 + np.floor(np.arange(first, first + self._context) / length))
+            name = f"position_scale.{len(self._factors)}"
+            self._factors[beta, length, first] = self._placed(builder, name, table.astype(np.float32)[:, None])
+        return self._factors[beta, length, first]
+
+
+def rotated(builder: LayerBuilder, x: str, cos: str, sin: str, pairs: str) -> str:
+    """Rotate the first elements of x [.., heads, head_dim], as many as there are angles.
+
+    Pairs of adjacent elements are moved to the same positions of two halves and stay there: products of queries with
+    keys do not depend on the order of elements.
+    """
+    *_, head_dim = builder.graph.type(x).shape
+    *_, dim = builder.graph.type(cos).shape
+    assert isinstance(head_dim, int) and isinstance(dim, int)
+    part = x if dim == head_dim else builder.columns(x, 0, dim)
+    if pairs == "adjacent":
+        *outer, _ = builder.graph.type(part).shape
+        part = builder.add("reshape", part, hint="pairs", shape=(*outer, dim // 2, 2))
+        last = len(outer)
+        part = builder.add("permute", part, hint="pairs", axes=(*range(last), last + 1, last))
+        part = builder.add("reshape", part, hint="halves", shape=(*outer, dim))
+    part = builder.add("rotary", part, cos, sin, hint="rotated")
+    if dim == head_dim:
+        return part
+    axis = len(builder.graph.type(x).shape) - 1
+    return builder.add("concat", part, builder.columns(x, dim, head_dim), hint="rotated", axis=axis)
