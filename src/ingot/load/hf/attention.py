@@ -10,9 +10,10 @@ import numpy as np
 from ingot.errors import LoadError
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.latent import project_latent
+from ingot.load.hf.layers import Norm
 from ingot.load.hf.rope import Rotations, rope_of
 from ingot.load.hf.settings import MAX_SIZE
-from ingot.load.hf.template import Attention, Norm, PositionScale
+from ingot.load.hf.template import Attention, PositionScale
 
 # Adds a table [context, columns] to the graph under a name; returns the row of each position, [rows.., 1, columns].
 Placed = Callable[[LayerBuilder, str, np.ndarray], str]

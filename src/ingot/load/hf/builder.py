@@ -13,16 +13,15 @@ from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
 from ingot.load.hf.activations import ACTIVATIONS
-from ingot.load.hf.mixture import Mixture, write_mixture
+from ingot.load.hf.layers import Linear, Norm
+from ingot.load.hf.mixture import Mixture
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import (
     Activate,
     Attention,
     Choose,
     Gated,
-    Linear,
     Mlp,
-    Norm,
     Project,
     Residual,
     Scale,
@@ -35,6 +34,8 @@ from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
 # The attention function: (builder, step, x) -> rows.
 Attend = Callable[["LayerBuilder", Attention, str], str]
+# The function of a mixture of experts: (builder, step, x) -> rows.
+Mix = Callable[["LayerBuilder", Mixture, str], str]
 
 
 class LayerBuilder:
@@ -51,6 +52,7 @@ class LayerBuilder:
         weights: Weights,
         rows: tuple[Known, ...],
         attend: Attend,
+        mix: Mix,
     ):
         self.graph = graph
         self.template = template
@@ -59,6 +61,7 @@ class LayerBuilder:
         self.rows = rows
         self.names: Mapping[str, Any] = settings.values
         self._attend = attend
+        self._mix = mix
         self.path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
         self._learned = "", ""  # the path of the weights of an mlp's activation, and the line that names it
@@ -176,7 +179,7 @@ class LayerBuilder:
             case Mlp():
                 return self._mlp(step, x)
             case Mixture():
-                return write_mixture(self, step, x)
+                return self._mix(self, step, x)
             case Residual(steps):
                 return self.add("add", x, self.apply(steps, x), hint="residual")
             case Sum(branches):

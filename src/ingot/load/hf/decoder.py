@@ -20,6 +20,7 @@ from ingot.ir.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.attention import Positions, output, projected, sinks
 from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.experts import write_mixture
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
@@ -47,7 +48,7 @@ def build_decoder(
     graph.add_input("blocks", TensorType(i32, (symbol("sequences"), blocks_per_sequence)))
     graph.add_input("take", TensorType(i32, (taken,)))
     attend = _CachedAttention(graph, template, settings, context, cache_blocks, cache_dtype)
-    builder = LayerBuilder(graph, template, settings, weights, (rows,), attend)
+    builder = LayerBuilder(graph, template, settings, weights, (rows,), attend, write_mixture)
     hint = template.embedding.positions or ""
     table, x = write_layers(
         builder, context, lambda positions_table: builder.add("gather", positions_table, "positions", hint=hint, axis=0)

@@ -13,6 +13,7 @@ from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.attention import Positions, output, projected, sinks
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.decoder import write_layers, write_logits
+from ingot.load.hf.experts import write_mixture
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
@@ -23,7 +24,9 @@ def build_dense(graph: Graph, template: Template, settings: Settings, weights: W
     """Build the whole model in an empty graph. context: the maximum of length."""
     rows = (symbol("batch"), symbol("length"))
     graph.add_input("ids", TensorType(i64, rows))
-    builder = LayerBuilder(graph, template, settings, weights, rows, _CausalAttention(template, settings, context))
+    builder = LayerBuilder(
+        graph, template, settings, weights, rows, _CausalAttention(template, settings, context), write_mixture
+    )
     table, x = write_layers(builder, context, lambda positions: _first(builder, positions))
     graph.set_output("logits", write_logits(builder, table, builder.apply(template.output, x)))
 

@@ -14,6 +14,7 @@ from ingot.ir.dtype import boolean, f32, i64
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.attention import output, projected
 from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.experts import write_mixture
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
@@ -28,7 +29,7 @@ def build_encoder(
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if embedding.types is not None else [])]
     for name in names:
         graph.add_input(name, TensorType(i64, rows))
-    builder = LayerBuilder(graph, template, settings, weights, rows, _attend)
+    builder = LayerBuilder(graph, template, settings, weights, rows, _attend, write_mixture)
     table = builder.table(embedding.tokens, values["vocab"], embedding.where)
     x = builder.add("gather", table, _checked(builder, "input_ids", table), hint=embedding.tokens, axis=0)
     if embedding.types is not None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.expression import Expression
-
-if TYPE_CHECKING:
-    from ingot.load.hf.template import Key, Template
+from ingot.load.hf.template import Key, Template
 
 MAX_SIZE = 1 << 26  # of one dim: the largest vocabularies have 2**18 rows
 MAX_LAYERS = 1024  # of a language model

@@ -15,7 +15,7 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.inheritance import joined_section, merged_sections
-from ingot.load.hf.latent import Latent, read_latent
+from ingot.load.hf.layers import Latent, Linear, Norm, read_latent
 from ingot.load.hf.mixture import Mixture, read_mixture
 
 FOLDER = Path(__file__).parents[2] / "templates"
@@ -47,34 +47,6 @@ class Rope:
     aliases: Mapping[str, str]
     pairs: str  # of elements that are rotated together: "halves" (i, i + dim / 2) or "adjacent" (2i, 2i + 1)
     backwards: bool  # whether the angles are negative
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true."""
-
-    where: str
-    path: str
-    bias: Expression
-    transposed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """`rms_norm` or `layer_norm` with `<path>.weight` where `weight` is true.
-
-    over, for norms of queries and keys: "head" (each head), "all" (all heads together), "heads" (each head, with
-    weights of its own).
-    """
-
-    where: str
-    path: str
-    op: str
-    eps: Expression
-    bias: Expression
-    unit_offset: Expression
-    over: str
-    weight: Expression
 
 
 @dataclass(frozen=True, slots=True)
