@@ -1,6 +1,4 @@
-"""Records of the layers that steps of a template are made of: linear layers, norms and the projections of latent
-attention.
-"""
+"""Records of the layers of steps: linear layers, norms and the projections of latent attention."""
 
 from __future__ import annotations
 
