@@ -24,6 +24,22 @@ _CACHED = [
     (PARTS, sample(f"q[3,2,24] {_CACHE.format(30)} p:i32<2560[3] o:i32<2[3] b:i32<30[2,40]", scale=0.3, window=1030)),
     (ROWS, sample(f"q[3,2,24] {_CACHE.format(30)} p:i32<2560[3] o:i32<2[3] b:i32<30[2,40]", scale=0.3, window=80)),
     (ROWS, sample(f"q[70,4,24] {_CACHE.format(9)} p:i32<1280[70] o:i32<2[70] b:i32<9[2,20]", scale=0.3)),
+    (
+        TILES,
+        sample(f"q[40,4,24] {_CACHE.format(5)} p:i32<320[40] o:i32<1[40] b:i32<5[1,5] none none s>-3<3[4]", scale=0.3),
+    ),
+    (
+        PARTS,
+        sample(f"q[5,2,24] {_CACHE.format(30)} p:i32<1280[5] o:i32<3[5] b:i32<30[3,20] none none s>-3<3[2]", scale=0.3),
+    ),
+    (
+        ROWS,
+        sample(
+            f"q[3,2,24] {_CACHE.format(30)} p:i32<2560[3] o:i32<2[3] b:i32<30[2,40] none none s>-3<3[2]",
+            scale=0.3,
+            segment=90,
+        ),
+    ),
     (PARTS, sample("q[1,2,8] k[9,1,8,64] v[9,1,64,8] p:i32>18000<19200[1] o:i32<1[1] b:i32<9[1,300]", scale=0.3)),
 ]
 ATTENTION: dict[str, list[tuple[list[str], Sample]]] = {"attention": _DENSE, "cached_attention": _CACHED}

@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from hf_case import Case
 from hf_dense_cases import DENSE_CASES
+from hf_mixture_cases import MIXTURE_CASES
 from hf_recurrent_cases import RECURRENT_CASES
 
 transformers.utils.logging.disable_progress_bar()
@@ -167,6 +168,7 @@ CASES = [
     Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
     *DENSE_CASES,
     *RECURRENT_CASES,
+    *MIXTURE_CASES,
 ]
 
 
@@ -190,6 +192,9 @@ def save_model(case: Case, folder: Path) -> transformers.PreTrainedModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+        for name, buffer in model.named_buffers():
+            if name in model.state_dict() and buffer.is_floating_point():
+                buffer.add_(torch.randn_like(buffer) * 0.1)
     model.to(case.dtype).save_pretrained(folder)
     return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 

@@ -61,7 +61,9 @@ def unpacked(codes, scales, dtype):
     return torch.cat(found, -1)
 
 
-def cached_attention(q, k, v, positions, owners, blocks, ks=None, vs=None, *, scale, window=0, softcap=0.0):
+def cached_attention(
+    q, k, v, positions, owners, blocks, ks=None, vs=None, sinks=None, *, scale, window=0, softcap=0.0, segment=0
+):
     if k.dtype == torch.uint8:
         k, v = unpacked(k.mT, ks, q.dtype).mT, unpacked(v, vs, q.dtype)
     elif ks is not None:
@@ -71,6 +73,7 @@ def cached_attention(q, k, v, positions, owners, blocks, ks=None, vs=None, *, sc
         keys, values = torch.cat([*k[blocks[owner].long()]], -1), torch.cat([*v[blocks[owner].long()]], -2)
         column = torch.arange(keys.shape[-1])
         keep = (column <= position) & (column > position - (window or len(column)))
+        keep &= column >= (position // segment * segment if segment else 0)
         heads = {
             "attn_mask": torch.zeros(len(column), dtype=q.dtype).masked_fill(~keep, -torch.inf)[None],
             "scale": scale,
@@ -79,6 +82,10 @@ def cached_attention(q, k, v, positions, owners, blocks, ks=None, vs=None, *, sc
             scores = q[row].unflatten(0, (len(keys), -1)) @ keys.to(q.dtype) * scale
             heads["attn_mask"] = (softcap * torch.tanh(scores / softcap) + heads["attn_mask"]).flatten(0, 1)[:, None]
             heads["scale"] = 0.0
+        if sinks is not None:  # a key whose score is the sink's, with a value of zeros
+            mask = heads["attn_mask"].expand(len(sinks), 1, -1)
+            heads["attn_mask"] = torch.cat([mask, sinks[:, None, None].to(q.dtype)], -1)[None]
+            keys, values = F.pad(keys, (0, 1)), F.pad(values, (0, 0, 0, 1))
         out[row] = F.scaled_dot_product_attention(
             q[row][None, :, None], keys.mT[None].to(q.dtype), values[None].to(q.dtype), enable_gqa=True, **heads
         )[0, :, 0]

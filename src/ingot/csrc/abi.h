@@ -357,17 +357,17 @@ typedef struct {
 } append_args;
 
 /* out = softmax(cap(scale * q @ keys)) @ values over the positions that a row attends to: the last `window` (0: all) of
- * its sequence up to its own. cap(s) = softcap * tanh(s / softcap), or s where softcap is 0. Head h of q reads head h /
- * (heads / kv_heads). Caches, positions, owners and blocks are those of append_args; strides are row, head, and the
- * last dim is adjacent. A row with an invalid index gives zeros. scratch: num_tasks slots of scratch_stride floats. */
+ * its sequence up to its own, none before the last multiple of `segment` (0: none). cap(s) = softcap * tanh(s /
+ * softcap), or s where softcap is 0. sinks: an additional score of each head, without a value, or null. Head h of q
+ * reads head h / (heads / kv_heads). Caches, positions, owners and blocks are those of append_args; strides are row,
+ * head, and the last dim is adjacent. A row with an invalid index gives zeros. scratch: as in attention_args. */
 typedef struct {
-  const float *q; const void *keys; const void *values; const void *key_scales; const void *value_scales; float *out;
-  const int32_t *positions; const int32_t *owners; const int32_t *blocks; ingot_fault *fault; float *scratch;
-  int64_t rows; int64_t heads; int64_t kv_heads; int64_t head_dim; int64_t v_dim;
-  int64_t q_strides[2]; int64_t out_strides[2];
-  int64_t total_blocks; int64_t sequences; int64_t blocks_each; int64_t window; int64_t scratch_stride;
-  float scale; float softcap;
-  int32_t step; int32_t chunks;
+  const float *q; const void *keys; const void *values; const void *key_scales; const void *value_scales;
+  const float *sinks; float *out; const int32_t *positions; const int32_t *owners; const int32_t *blocks;
+  ingot_fault *fault; float *scratch; int64_t rows; int64_t heads; int64_t kv_heads; int64_t head_dim; int64_t v_dim;
+  int64_t q_strides[2]; int64_t out_strides[2]; int64_t total_blocks; int64_t sequences; int64_t blocks_each;
+  int64_t window; int64_t segment; int64_t scratch_stride;
+  float scale; float softcap; int32_t step; int32_t chunks;
 } cached_attention_args;
 
 /* Rotary embedding: x with pairs (i, i + half) rotated: out = x * cos + rotate_half(x) * sin, over the last dim.

@@ -334,7 +334,20 @@ _ATTENDED = {
 
 
 def _infer_cached_attention(
-    q, keys, values, positions, owners, blocks, key_scales=None, value_scales=None, *, scale, window, softcap
+    q,
+    keys,
+    values,
+    positions,
+    owners,
+    blocks,
+    key_scales=None,
+    value_scales=None,
+    sinks=None,
+    *,
+    scale,
+    window,
+    softcap,
+    segment,
 ):
     name = "cached_attention"
     if q.rank != 3 or q.dtype.kind != "f":
@@ -360,8 +373,13 @@ def _infer_cached_attention(
     heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *arguments)
     if isinstance(heads, int) and isinstance(kv_heads, int) and (not kv_heads or not divides(kv_heads, heads)):
         raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
-    if window < 0 or not softcap >= 0:
-        raise ShapeError(f"{name}: bad window or softcap, got {window} and {softcap}, expected 0 or more")
+    if window < 0 or segment < 0 or not softcap >= 0:
+        got = f"{window}, {segment} and {softcap}"
+        raise ShapeError(f"{name}: bad window, segment or softcap, got {got}, expected 0 or more")
+    if sinks is not None:
+        if sinks.rank != 1 or sinks.dtype is not q.dtype:
+            raise ShapeError(f"{name}: bad sinks, got {sinks}, expected {q.dtype} of rank 1")
+        unify("{}: sinks {} of the heads of {}", sinks.shape[0], heads, name, sinks, q)
     _expect_addresses(name, q.shape[0], positions, owners, blocks)
     return TensorType(q.dtype, (q.shape[0], heads, v_dim))
 
@@ -384,6 +402,9 @@ _STEPS = "ks:f16>0.001<0.2[6,2,2,64] vs:f16>0.001<0.2[6,2,4,64]"
         sample(f"q[7,6,8] {_INT4} {_ADDRESSES} {_STEPS}", scale=0.35),
         sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES}", scale=0.35, window=9),
         sample(f"q[7,2,8] k[6,1,8,64] v[6,1,64,33] {_ADDRESSES}", scale=0.35, window=70, softcap=1.5),
+        sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES}", scale=0.35, segment=20),
+        sample(f"q[7,4,8] k[6,2,8,64] v[6,2,64,5] {_ADDRESSES} none none s>-3<3[4]", scale=0.35, window=9),
+        sample(f"q[7,6,8] {_INT8} {_ADDRESSES} {_SCALES} s>-3<3[6]", scale=0.35, segment=70),
         sample("q[2,4,64] k[12,2,64,64] v[12,2,64,64] p:i32>600<640[2] o:i32<2[2] b:i32<12[2,10]", scale=0.125),
         sample(f"q[1,1,1] k[1,1,1,64] v[1,1,64,1] {_ONE}", scale=1.0),
         sample(f"q[0,1,4] k[6,1,4,64] v[6,1,64,4] {_NONE}", scale=0.5),
@@ -398,24 +419,28 @@ def cached_attention(
     blocks,
     key_scales=None,
     value_scales=None,
+    sinks=None,
     *,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
+    segment: int = 0,
 ):
     """softmax(cap(scale * q k^T)) v over the positions of its sequence that a row sees, its own being the last.
 
     q [rows, heads, head_dim], keys [blocks, kv_heads, head_dim, 64], values [blocks, kv_heads, 64, v_dim] give [rows,
     heads, v_dim]; each key and value head serves a group of query heads. window: the number of positions that a row
-    sees, 0 for all. softcap c: cap(s) = c tanh(s / c), 0 for none. int8 keys and values have scales [blocks, kv_heads,
-    64]; int4 ones are as in append_keys_int4. Dao et al., "FlashAttention", 2022; Gemma Team, "Gemma 2", 2024
-    (capping).
+    sees, 0 for all; segment: it sees no position before the last multiple of this, 0 for none. softcap c: cap(s) = c
+    tanh(s / c), 0 for none. sinks [heads]: each head has an additional score, without a value. int8 keys and values
+    have scales [blocks, kv_heads, 64]; int4 ones are as in append_keys_int4. Dao et al., "FlashAttention", 2022; Gemma
+    Team, "Gemma 2", 2024 (capping); Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023.
     """
     out = np.empty((*q.shape[:2], values.shape[3] * (2 if keys.dtype == np.uint8 else 1)), q.dtype)
     groups = q.shape[1] // keys.shape[1]
     expect_within("positions", positions, range(blocks.shape[1] * CACHE_BLOCK))
     for row, (position, owner) in enumerate(zip(positions.tolist(), owners.tolist(), strict=True)):
-        visible = np.arange(max(0, position - window + 1) if window else 0, position + 1)
+        first = max(0, position - window + 1) if window else 0
+        visible = np.arange(max(first, position // segment * segment if segment else 0), position + 1)
         block, slot = _slots(visible, np.full_like(visible, owner), blocks, keys.shape[0])
         k, v = keys[block, :, :, slot], values[block, :, slot]
         if keys.dtype == np.uint8:
@@ -428,7 +453,10 @@ def cached_attention(
         scores = np.matmul(k.transpose(1, 0, 2), q[row][:, :, None])[..., 0] * q.dtype.type(scale)
         if softcap:
             scores = q.dtype.type(softcap) * np.tanh(scores / q.dtype.type(softcap))
+        if sinks is not None:
+            scores = np.concatenate([scores, sinks[:, None]], -1)
         power = np.exp(scores - np.max(scores, -1, keepdims=True))
         weights = power / np.sum(power, -1, np.float64, keepdims=True).astype(q.dtype)
+        weights = weights[:, : len(visible)]
         out[row] = np.matmul(weights[:, None, :], v.transpose(1, 0, 2))[:, 0]
     return out

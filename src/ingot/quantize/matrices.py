@@ -16,6 +16,7 @@ FORMATS = ("int8", "int4")
 KEEP = "keep"
 # Ops that are allowed between a weight and the product or gather that reads it.
 _PASSED = frozenset(("cast", "concat", "permute", "reshape"))
+_SCORES = ("softmax", "sigmoid", "add", "reshape", "where", "sub")  # ops of a router between its product and its topk
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,13 @@ def _uses(graph: Graph, name: str, is_transposed: bool = False) -> Iterator[tupl
 
 
 def _routes(graph: Graph, product: Node) -> bool:
-    """Return whether a product is a router: the softmax of its result goes to a topk."""
-    shares = [node for node in graph.users(product.output) if node.op.name == "softmax"]
-    return any(user.op.name == "topk" for node in shares for user in graph.users(node.output))
+    """Return whether a product is a router: its result goes to a topk, as scores or after ops of _SCORES."""
+    waiting, seen = [product.output], {product.output}
+    while waiting:
+        for node in graph.users(waiting.pop()):
+            if node.op.name == "topk":
+                return True
+            if node.op.name in _SCORES and node.output not in seen:
+                seen.add(node.output)
+                waiting.append(node.output)
+    return False

@@ -14,7 +14,9 @@ fn out_offset(batch: i32, head: i32, row: i32) -> i32 { return row * arg_out_str
 fn seen_by(batch: i32, row: i32) -> vec3<i32> {
   if (!has_slot(row)) { return vec3<i32>(0, 0, 0); }
   let last = int_positions(row);
-  return vec3<i32>(int_owners(row), select(0, max(0, last - arg_window() + 1), arg_window() > 0), last + 1);
+  var first = select(0, max(0, last - arg_window() + 1), arg_window() > 0);
+  if (arg_segment() > 0) { first = max(first, last / arg_segment() * arg_segment()); }
+  return vec3<i32>(int_owners(row), first, last + 1);
 }
 
 // The offset of the keys of a block; any offset after a fault.
@@ -36,8 +38,9 @@ fn bent(score: f32, batch: i32, head: i32, row: i32, key: i32) -> f32 {
   return arg_softcap() * tanh_f32(score / arg_softcap());
 }
 
-// An element of out.
-fn settled(sum: f32, total: f32) -> f32 {
+// An element of out. A sink adds to the total only.
+fn settled(sum: f32, total: f32, most: f32, head: i32) -> f32 {
   if (total == 0.0f) { return 0.0f; }
-  return sum / total;
+  if (!has_sinks) { return sum / total; }
+  return sum / (total + exp_f32(at_sinks(head) - most));
 }

@@ -44,7 +44,7 @@ fn bent(score: f32, batch: i32, head: i32, row: i32, key: i32) -> f32 {
 }
 
 // An element of out.
-fn settled(sum: f32, total: f32) -> f32 {
+fn settled(sum: f32, total: f32, most: f32, head: i32) -> f32 {
   if (total == 0.0f || (arg_zero_nan() != 0 && is_nan(total))) {
     return select(0.0f, nan(), arg_safe() == 0 && arg_zero_nan() == 0);
   }

@@ -23,6 +23,6 @@ fn work(group: i32, lane: i32) {
       let offset = part_offset(group, part);
       sum += at_scratch(offset + d) * weight_of(at_scratch(offset + arg_v_dim()), most);
     }
-    set_out(out_offset(batch, head, row) + d, settled(sum, total));
+    set_out(out_offset(batch, head, row) + d, settled(sum, total, most, head));
   }
 }

@@ -186,11 +186,14 @@ fn work(group: i32, lane: i32) {
   for (var r = 0; r < 4; r++) {
     let pair = first + rows * 4 + r;
     if (pair >= row_count() * each) { return; }
-    let out = out_offset(batch, kv * each + pair % each, pair / each);
+    let head = kv * each + pair % each;
+    let out = out_offset(batch, head, pair / each);
     for (var n = 0; n < COLUMNS; n++) {
       for (var c = 0; c < 8; c++) {
         let d = n * 64 + columns * 8 + c;
-        if (d < arg_v_dim()) { set_out(out + d, settled(sums[n][c][r], total_found[rows * 4 + r])); }
+        if (d < arg_v_dim()) {
+          set_out(out + d, settled(sums[n][c][r], total_found[rows * 4 + r], most_found[rows * 4 + r], head));
+        }
       }
     }
   }

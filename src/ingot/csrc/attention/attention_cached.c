@@ -132,7 +132,8 @@ static inline cached_unit cached_first(const cached_attention_args *g, const cac
 
 /* The cost of a unit, in pairs times positions. */
 static inline int64_t cached_cost(const cached_attention_args *g, const cached_unit *u) {
-  const int64_t visible = g->window && g->window + u->rows < u->visible ? g->window + u->rows : u->visible;
+  int64_t visible = g->window && g->window + u->rows < u->visible ? g->window + u->rows : u->visible;
+  if (g->segment && g->segment < visible) visible = g->segment;
   return u->rows * u->heads * (visible + INGOT_CACHE_BLOCK);
 }
 
@@ -142,8 +143,14 @@ static inline cached_pairs cached_begin(const cached_attention_args *g, const pa
   for (int64_t i = 0; i < p.count; i++) {
     p.last[i] = cached_visible(t, u->row + i / u->heads);
     p.first[i] = g->window && p.last[i] > g->window ? p.last[i] - g->window : 0;
+    const int64_t begin = g->segment && p.last[i] > 0 ? (p.last[i] - 1) / g->segment * g->segment : 0;
+    if (begin > p.first[i]) p.first[i] = begin;
   }
   for (int64_t i = 0; i < 32; i++) p.largest[i] = -INFINITY;
+  for (int64_t i = 0; i < p.count && g->sinks; i++) {
+    p.largest[i] = g->sinks[u->head + i % u->heads] * INGOT_LOG2E;
+    p.total[i] = 1;
+  }
   memset(sums, 0, (size_t)(p.count * v_stride) * sizeof(float));
   return p;
 }

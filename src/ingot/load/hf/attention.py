@@ -10,9 +10,11 @@ import numpy as np
 
 from ingot.errors import LoadError
 from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.latent import project_latent
+from ingot.load.hf.layers import Norm
 from ingot.load.hf.rope import Rotations, rope_of
 from ingot.load.hf.settings import MAX_SIZE
-from ingot.load.hf.template import Attention, Norm, PositionScale
+from ingot.load.hf.template import Attention, PositionScale
 
 # Adds a table [context, columns] to the graph under a name; returns the row of each position, [rows.., 1, columns].
 Placed = Callable[[LayerBuilder, str, np.ndarray], str]
@@ -32,6 +34,8 @@ class Projected(NamedTuple):
 
 def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
     """Compute the queries, keys and values of x [.., width]."""
+    if attention.latent is not None:
+        return Projected(*project_latent(builder, attention.latent, x))
     names = builder.names
     heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
     if heads % kv_heads:
@@ -83,26 +87,39 @@ class Kept:
         return self._last[like]
 
 
-def output(builder: LayerBuilder, attention: Attention, result: str, gate: str | None = None) -> str:
-    """Return the output [.., width] of an attention step, from the attended values [.., heads, head_dim]."""
-    names = builder.names
+def output(builder: LayerBuilder, attention: Attention, x: str, result: str, gate: str | None) -> str:
+    """Return the output [.., width] of an attention step for x, from the attended values [.., heads, head_dim].
+
+    gate: as in `Projected`.
+    """
     if gate is not None:
         result = builder.add("mul", result, builder.add("sigmoid", gate, hint="gate"), hint="gated")
-    columns = names["heads"] * names["head_dim"]
+    *_, heads, head_dim = builder.graph.type(result).shape
+    assert isinstance(heads, int) and isinstance(head_dim, int)
+    columns = heads * head_dim
     result = builder.add("reshape", result, hint="heads", shape=(*builder.rows, columns))
     if attention.out_norm is not None:
         result = builder.norm(attention.out_norm, result)
-    return builder.linear(attention.out, result, columns, names["width"])
+    if attention.gate is not None:
+        share = builder.add("sigmoid", builder.linear(attention.gate, x, builder.names["width"], columns))
+        result = builder.add("mul", result, share, hint="gated")
+    return builder.linear(attention.out, result, columns, builder.names["width"])
+
+
+def sinks(builder: LayerBuilder, attention: Attention) -> str:
+    """Return the additional score of each head, [heads]."""
+    name = f"{builder.path}{attention.sinks}"
+    return builder.weights.value(name, (builder.names["heads"],), attention.where)
 
 
 def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
     """Return x [.., heads * head_dim] or [.., heads, head_dim] as the latter, clipped, and normalized by `norm`."""
     head_dim = builder.names["head_dim"]
     bound = attention.clip.number(builder.names)
-    if bound:
-        x = builder.add("clip", x, minimum=-bound, maximum=bound)
     if norm is not None and norm.over == "all":
         x = builder.norm(norm, x)
+    if bound:
+        x = builder.add("clip", x, minimum=-bound, maximum=bound)
     if len(builder.graph.type(x).shape) == len(builder.rows) + 1:
         columns = builder.graph.type(x).shape[-1]
         assert isinstance(columns, int)
@@ -139,7 +156,7 @@ class Positions:
 
     def __init__(self, rotations: Rotations, context: int, placed: Placed):
         self._rotations, self._context, self._placed = rotations, context, placed
-        self._factors: dict[tuple[float, float], str] = {}
+        self._factors: dict[tuple[float, float, int], str] = {}
 
     def queries(self, builder: LayerBuilder, attention: Attention, q: str) -> str:
         """Rotate q [.., heads, head_dim], apply a norm that follows the rotation, and scale it."""
@@ -162,11 +179,12 @@ class Positions:
     def _factor(self, builder: LayerBuilder, scale: PositionScale) -> str:
         """Return the factor of queries at each position, [rows.., 1, 1]."""
         beta, length = scale.beta.number(builder.names), scale.length.number(builder.names)
-        if (beta, length) not in self._factors:
-            table = 1 + beta * np.log(1 + np.floor(np.arange(self._context) / length))
+        first = scale.first.integer(builder.names, 0, MAX_SIZE)
+        if (beta, length, first) not in self._factors:
+            table = 1 + beta * np.log(1 + np.floor(np.arange(first, first + self._context) / length))
             name = f"position_scale.{len(self._factors)}"
-            self._factors[beta, length] = self._placed(builder, name, table.astype(np.float32)[:, None])
-        return self._factors[beta, length]
+            self._factors[beta, length, first] = self._placed(builder, name, table.astype(np.float32)[:, None])
+        return self._factors[beta, length, first]
 
 
 def rotated(builder: LayerBuilder, x: str, cos: str, sin: str, pairs: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from statistics import NormalDist
 from typing import Any
 
@@ -16,6 +14,8 @@ from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
 from ingot.load.hf.activations import ACTIVATIONS
+from ingot.load.hf.layers import Linear, Norm
+from ingot.load.hf.mixture import Mixture
 from ingot.load.hf.recurrence import Recurrent
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.streams import apply_streams
@@ -23,13 +23,11 @@ from ingot.load.hf.template import (
     Activate,
     Attention,
     Choose,
+    Gated,
     LayerInput,
     LayerInputs,
-    Linear,
     Merge,
-    Mixture,
     Mlp,
-    Norm,
     Project,
     Residual,
     Scale,
@@ -43,10 +41,10 @@ from ingot.load.hf.template import (
 )
 from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
-MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
-
 # The attention function: (builder, step, x) -> rows.
 Attend = Callable[["LayerBuilder", Attention, str], str]
+# The function of a mixture of experts: (builder, step, x) -> rows.
+Mix = Callable[["LayerBuilder", Mixture, str], str]
 # Builds a layer with recurrent state: (builder, step, x) -> rows.
 Recur = Callable[["LayerBuilder", Recurrent, str], str]
 
@@ -66,6 +64,7 @@ class LayerBuilder:
         weights: Weights,
         rows: tuple[Known, ...],
         attend: Attend,
+        mix: Mix,
         recur: Recur | None = None,
     ):
         self.graph = graph
@@ -75,8 +74,9 @@ class LayerBuilder:
         self.rows = rows
         self.names: Mapping[str, Any] = settings.values
         self._attend = attend
+        self._mix = mix
         self._recur = recur
-        self._path = weights.prefix
+        self.path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
         self._layer_inputs: tuple[str, int] | None = None  # of all layers, and the size of one
         self._learned = "", ""  # the path of the weights of an mlp's activation, and the line that names it
@@ -106,29 +106,29 @@ class LayerBuilder:
         for name, expression in self.template.layer_let.items():
             names[name] = expression.evaluate(names)
         self.names = names
-        self._path = self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
+        self.path = self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
 
     def leave_layers(self) -> None:
         """Use the names and paths outside of layers again."""
         self.names = self.settings.values
-        self._path = self.weights.prefix
+        self.path = self.weights.prefix
 
     def leave_prefix(self) -> None:
         """Use paths without a prefix from here on."""
-        self._path = ""
+        self.path = ""
 
     def full_path(self, name: str) -> str:
         """Return the name of a weight or value of the current layer."""
-        return f"{self._path}{name}"
+        return f"{self.path}{name}"
 
     def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
         """Add a node named after the current path and `hint`."""
-        return self.graph.add(op, operands, f"{self._path}{hint or op}", **attributes).output
+        return self.graph.add(op, operands, f"{self.path}{hint or op}", **attributes).output
 
     def apply(self, steps: Sequence[Step], x: str) -> str:
         """Apply steps to x."""
         for step in steps:
-            with self._from(type(step).__name__, self._path):
+            with self._from(type(step).__name__, self.path):
                 x = self._step(step, x)
         return x
 
@@ -138,7 +138,7 @@ class LayerBuilder:
         width: None for the model's.
         """
         shape = (rows, self.names["width"] if width is None else width)
-        return self.weights.value(f"{self._path}{path}.weight", shape, where, min_bits=TABLE_BITS)
+        return self.weights.value(f"{self.path}{path}.weight", shape, where, min_bits=TABLE_BITS)
 
     def embed_for_layers(self, inputs: LayerInputs, x: str) -> None:
         """Build the embeddings of "ids" for each layer, which `layer_input` steps read; x: those of the model."""
@@ -177,7 +177,7 @@ class LayerBuilder:
     def parameter(self, name: str) -> str:
         """Return a number that an activation reads from the file, []. Raises LoadError if the mlp names no path."""
         path, where = self._learned
-        if path == self._path:
+        if path == self.path:
             raise LoadError(f"{where}: this activation has weights, expected 'learned', their path")
         return self.weights.number(f"{path}.{name}", where)
 
@@ -188,14 +188,14 @@ class LayerBuilder:
 
         min_bits: see `Weights`.
         """
-        path = f"{self._path}{linear.path}" if prefixed else linear.path
+        path = f"{self.path}{linear.path}" if prefixed else linear.path
         weight, is_transposed = self.weights.matrix(
             f"{path}.weight", inputs, outputs, linear.transposed, linear.where, min_bits=min_bits
         )
         with self._from("Linear", path, path):
             result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
             if linear.bias.evaluate(self.names):
-                name = f"{path}.bias" if linear.bias_path is None else f"{self._path}{linear.bias_path}"
+                name = f"{path}.bias" if linear.bias_path is None else f"{self.path}{linear.bias_path}"
                 bias = self.weights.value(name, (outputs,), linear.where)
                 result = self.add("add", result, bias, hint=f"{linear.path}.biased")
         return result
@@ -208,14 +208,14 @@ class LayerBuilder:
         dims = self.graph.type(x).shape[-2 if norm.over == "heads" else -1 :]
         shape = tuple(dim for dim in dims if isinstance(dim, int))
         assert len(shape) == len(dims)
-        path = f"{self._path}{norm.path}"
+        path = f"{self.path}{norm.path}"
         weight = self._norm_weight(norm, path, shape) if norm.weight.evaluate(self.names) else None
         bias = self.weights.value(f"{path}.bias", shape, norm.where) if norm.bias.evaluate(self.names) else None
         with self._from("Norm", path, path):
             if len(shape) == 1:
                 last = [each for each in (weight, bias) if each is not None]
                 operands = [x, None, bias] if weight is None and bias is not None else [x, *last]
-                return self.graph.add(norm.op, operands, f"{self._path}{norm.path}", eps=eps).output
+                return self.graph.add(norm.op, operands, f"{self.path}{norm.path}", eps=eps).output
             x = self.add(norm.op, x, hint=norm.path, eps=eps)
             x = x if weight is None else self.add("mul", x, weight, hint=norm.path)
             return x if bias is None else self.add("add", x, bias, hint=norm.path)
@@ -244,7 +244,7 @@ class LayerBuilder:
             case Mlp():
                 return self._mlp(step, x)
             case Mixture():
-                return self._mixture(step, x)
+                return self._mix(self, step, x)
             case Recurrent():
                 if self._recur is None:
                     raise UnsupportedError(f"{step.where}: {step.kind}: no recurrent state outside of a language model")
@@ -256,9 +256,11 @@ class LayerBuilder:
                 for other in others:
                     first = self.add("add", first, other, hint="sum")
                 return first
+            case Gated(by, steps):
+                share = self.add("sigmoid", self.linear(by, x, self.names["width"], 1, min_bits=f32.bits))
+                return self.add("mul", share, self.apply(steps, x), hint="gated")
             case Scale(factor):
-                value = factor.number(self.names)
-                return x if value == 1.0 else self.add("mul", x, self.constant(value), hint="scaled")
+                return self.scaled(factor.number(self.names), x)
             case Softcap(cap):
                 return self.softcap(cap.number(self.names), x)
             case Project(linear, size):
@@ -269,7 +271,7 @@ class LayerBuilder:
                 return ACTIVATIONS[activation.word(self.names, ACTIVATIONS)](self, x)
             case Times():
                 shape = (step.size.integer(self.names, 1, MAX_SIZE),)
-                return self.add("mul", x, self.weights.value(f"{self._path}{step.path}", shape, step.where))
+                return self.add("mul", x, self.weights.value(f"{self.path}{step.path}", shape, step.where))
             case LayerInput():
                 return self._layer_input(step, x)
             case Spread() | Merge() | Streams():
@@ -277,6 +279,10 @@ class LayerBuilder:
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
+
+    def scaled(self, factor: float, x: str) -> str:
+        """Compute factor * x."""
+        return x if factor == 1.0 else self.add("mul", x, self.constant(factor), hint="scaled")
 
     def softcap(self, cap: float, x: str) -> str:
         """Compute cap * tanh(x / cap); return x where cap is 0."""
@@ -288,7 +294,7 @@ class LayerBuilder:
     def _mlp(self, mlp: Mlp, x: str) -> str:
         width, size = self.names["width"], mlp.size.integer(self.names, 1, MAX_SIZE)
         activation = ACTIVATIONS[mlp.activation.word(self.names, ACTIVATIONS)]
-        self._learned = f"{self._path}{mlp.learned}", mlp.where
+        self._learned = f"{self.path}{mlp.learned}", mlp.where
         gate: str | None = None
         if mlp.gate_up is not None:
             both = self.linear(mlp.gate_up, x, width, 2 * size)
@@ -309,46 +315,6 @@ class LayerBuilder:
             inner = self.norm(mlp.norm, inner)
         return self.linear(mlp.down, inner, size, width)
 
-    def _mixture(self, mixture: Mixture, x: str) -> str:
-        """Apply to every row the experts that its router selects, weighted by the router's softmax."""
-        names = self.names
-        width, size = names["width"], mixture.size.integer(names, 1, MAX_SIZE)
-        count, selected = mixture.count.integer(names, 1, MAX_EXPERTS), mixture.chosen.integer(names, 1, MAX_SIZE)
-        if selected > count:
-            fields = self.settings.field(*mixture.chosen.names, *mixture.count.names)
-            raise LoadError(f"{fields}: too many, got {selected} of {count} ({mixture.where})")
-        # The router stays float: a rounded router may select other experts, which is no small error.
-        rows = reduce(operator.mul, self.rows)
-        if len(self.rows) > 1:
-            x = self.add("reshape", x, hint="rows", shape=(rows, width))
-        routed = self.linear(mixture.router, x, width, count, min_bits=f32.bits)
-        shares = self.add("softmax", routed, axis=1)
-        outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
-        best = self.graph.add("topk", [shares], outputs, k=selected, axis=1, largest=True)
-        shares, experts = best.outputs
-        if mixture.normalised.evaluate(names):
-            total = self.add("reduce_sum", shares, axes=(1,), keepdims=True, hint="shares.total")
-            shares = self.add("div", shares, total, hint="shares")
-        slots = self.add("reshape", x, hint="slots", shape=(rows, 1, width))
-        gate = self._experts(mixture.gate, slots, experts, count, width, size)
-        up = self._experts(mixture.up, slots, experts, count, width, size)
-        inner = self.add("mul", ACTIVATIONS[mixture.activation.word(names, ACTIVATIONS)](self, gate), up, hint="gated")
-        results = self._experts(mixture.down, inner, experts, count, size, width)
-        weights = self.add("reshape", shares, hint="slots", shape=(rows, selected, 1))
-        weighted = self.add("mul", results, weights, hint="weighted")
-        mixed = self.add("reduce_sum", weighted, axes=(1,), keepdims=False, hint="mixture")
-        return self.add("reshape", mixed, hint="mixture", shape=(*self.rows, width)) if len(self.rows) > 1 else mixed
-
-    def _experts(self, linear: Linear, x: str, selected: str, count: int, inputs: int, outputs: int) -> str:
-        """Multiply x [rows, slots or 1, inputs] by the weight of each slot's expert: [rows, slots, outputs]."""
-        paths = [self._path + linear.path.replace("{expert}", str(expert)) for expert in range(count)]
-        shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
-        stacked = self.weights.below([f"{path}.weight" for path in paths], shape, linear.where)
-        matrices = self.add("reshape", stacked, hint=f"{linear.path}.all", shape=(count, *shape))
-        if linear.transposed:
-            matrices = self.add("permute", matrices, hint=f"{linear.path}.all", axes=(0, 2, 1))
-        return self.add("expert_matmul", x, selected, matrices, hint=linear.path)
-
     def _sparse(self, x: str, share: float) -> str:
         """Compute relu(x - bound): the bound is above a share of a normal distribution with x's mean and variance.
 
@@ -363,13 +329,11 @@ class LayerBuilder:
         bound = self.add("mul", deviation, self.constant(NormalDist().inv_cdf(share)), hint="bound")
         return self.add("relu", self.add("sub", centred, bound, hint="cut"))
 
-    def columns(self, x: str, start: int, stop: int) -> str:
+    def columns(self, x: str, start: int, stop: Known | None, step: int = 1) -> str:
         """Slice a range of the last axis."""
         *outer, _ = self.graph.type(x).shape
-        zeros = (0,) * len(outer)
-        return self.add(
-            "slice", x, starts=(*zeros, start), stops=(*outer, stop), steps=(1,) * (len(outer) + 1), hint="columns"
-        )
+        starts, steps = (*(0 for _ in outer), start), (*(1 for _ in outer), step)
+        return self.add("slice", x, starts=starts, stops=(*outer, stop), steps=steps, hint="columns")
 
     def constant(self, value: float | int, dtype: DType = f32) -> str:
         """Return a number as a constant of shape []; each number is added once."""

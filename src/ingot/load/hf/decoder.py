@@ -3,7 +3,7 @@
 Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (the sequence of each row),
 blocks[sequences, blocks_per_sequence] (the cache block of each 64 positions), take[taken] (the rows whose logits are
 requested). Layers with recurrent state add one more input, and states; see recurrent.py.
-States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim]; if they are
+States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, v_dim]; if they are
 quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
 Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], the states that the logits are computed from.
 """
@@ -18,8 +18,9 @@ from ingot.errors import LoadError
 from ingot.ir.dim import symbol
 from ingot.ir.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.ir.graph import Graph, TensorType
-from ingot.load.hf.attention import Kept, Positions, output, projected
+from ingot.load.hf.attention import Kept, Positions, output, projected, sinks
 from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.experts import write_mixture
 from ingot.load.hf.recurrent import RecurrentLayers
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
@@ -50,7 +51,7 @@ def build_decoder(
     graph.add_input("take", TensorType(i32, (taken,)))
     attend = _CachedAttention(graph, template, settings, context, cache_blocks, cache_dtype)
     recur = RecurrentLayers(graph, slots)
-    builder = LayerBuilder(graph, template, settings, weights, (rows,), attend, recur)
+    builder = LayerBuilder(graph, template, settings, weights, (rows,), attend, write_mixture, recur)
     hint = template.embedding.positions or ""
     table, x = write_layers(
         builder, context, lambda positions_table: builder.add("gather", positions_table, "positions", hint=hint, axis=0)
@@ -148,25 +149,28 @@ class _CachedAttention:
         if k is None or v is None:
             keys, values, scales = self._kept.of(builder, attention)
         else:
-            layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
             k = self._positions.keys(builder, attention, k)
-            keys, key_scales = self._append(builder, "key", layer, k, kv_heads, head_dim)
-            values, value_scales = self._append(builder, "value", layer, v, kv_heads, head_dim)
+            keys, key_scales = self._append(builder, "key", names["layer"], k)
+            values, value_scales = self._append(builder, "value", names["layer"], v)
             scales = [key_scales, value_scales] if key_scales and value_scales else []
             self._kept.keep(builder, attention, (keys, values, scales))
-        result = builder.add(
-            "cached_attention", q, keys, values, "positions", "owners", "blocks", *scales, hint="attention",
+        operands = [q, keys, values, "positions", "owners", "blocks", *scales]
+        if attention.sinks is not None:
+            operands = [*operands, *[None] * (8 - len(operands)), sinks(builder, attention)]
+        result = self._graph.add(
+            "cached_attention", operands, f"{builder.path}attention",
             scale=attention.scale.number(names),
             window=attention.window.integer(names, 0, MAX_SIZE),
             softcap=attention.softcap.number(names),
+            segment=attention.segment.integer(names, 0, MAX_SIZE),
         )  # fmt: skip
-        return output(builder, attention, result, gate)
+        return output(builder, attention, x, result.output, gate)
 
-    def _append(
-        self, builder: LayerBuilder, what: str, layer: int, x: str, kv_heads: int, dim: int
-    ) -> tuple[str, str | None]:
+    def _append(self, builder: LayerBuilder, what: str, layer: int, x: str) -> tuple[str, str | None]:
         """Append x to the cache of a layer's keys or values; return the cache, and its scales if it is quantized."""
         graph, addresses = self._graph, ("positions", "owners", "blocks")
+        *_, kv_heads, dim = graph.type(x).shape
+        assert isinstance(kv_heads, int) and isinstance(dim, int)
         storage, width, scales_type = self._dtype, dim, TensorType(f32, (self._blocks, kv_heads, CACHE_BLOCK))
         if self._dtype is i4:
             if dim % 2:

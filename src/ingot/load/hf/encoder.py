@@ -14,6 +14,7 @@ from ingot.ir.dtype import boolean, f32, i64
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.attention import output, projected
 from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.experts import write_mixture
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
@@ -28,7 +29,7 @@ def build_encoder(
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if embedding.types is not None else [])]
     for name in names:
         graph.add_input(name, TensorType(i64, rows))
-    builder = LayerBuilder(graph, template, settings, weights, rows, _attend)
+    builder = LayerBuilder(graph, template, settings, weights, rows, _attend, write_mixture)
     table = builder.table(embedding.tokens, values["vocab"], embedding.where)
     x = builder.add("gather", table, _checked(builder, "input_ids", table), hint=embedding.tokens, axis=0)
     if embedding.types is not None:
@@ -74,12 +75,11 @@ def _checked(builder: LayerBuilder, name: str, table: str) -> str:
 
 def _attend(builder: LayerBuilder, attention: Attention, x: str) -> str:
     """Compute attention of x [batch, length, width] over the unmasked tokens."""
-    heads_first = [
-        builder.add("permute", each, axes=(0, 2, 1, 3)) for each in projected(builder, attention, x)[:3] if each
-    ]
+    found = projected(builder, attention, x)
+    heads_first = [builder.add("permute", each, axes=(0, 2, 1, 3)) for each in (found.q, found.k, found.v) if each]
     scale = attention.scale.number(builder.names)
     result = builder.add("attention", *heads_first, _mask(builder), scale=scale)
-    return output(builder, attention, builder.add("permute", result, axes=(0, 2, 1, 3)))
+    return output(builder, attention, x, builder.add("permute", result, axes=(0, 2, 1, 3)), found.gate)
 
 
 def _mask(builder: LayerBuilder) -> str:

@@ -7,6 +7,7 @@ time and memory.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -61,7 +62,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-_CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int, "bf16": _rounded}
+_CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int, "log": math.log, "bf16": _rounded}
 _WORDS = {"true": True, "false": False, "null": None}
 _SYNTAX = (
     ast.Constant, ast.Name, ast.List, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp,

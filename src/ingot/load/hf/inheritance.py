@@ -15,8 +15,8 @@ def merged_sections(root: Item, parents: Path, known: tuple[str, ...] = ()) -> d
     """
     found = root.fields(
         optional=(
-            "extends", "kind", "config_in", "config", "let", "ropes", "linear", "norm", "prefix", "embedding", "layers",
-            "output", "head", "classifier", "ignored", "renamed",
+            "extends", "kind", "config_in", "config", "let", "ropes", "linear", "norm", "prefix", "embedding", "parts",
+            "layers", "output", "head", "classifier", "ignored", "renamed",
         )
     )  # fmt: skip
     if "extends" not in found:

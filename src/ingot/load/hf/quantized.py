@@ -7,7 +7,7 @@ tensors, so that only scales that are not f16, zero points and column orders are
 
 Formats: Ingot's own (docs/quantization-folders.md); compressed-tensors (github.com/neuralmagic/compressed-tensors);
 GPTQ as AutoGPTQ and GPTQModel write it (Frantar et al., 2022, arXiv:2210.17323); AWQ as AutoAWQ does for its GEMM
-kernel (Lin et al., 2023, arXiv:2306.00978).
+kernel (Lin et al., 2023, arXiv:2306.00978); MXFP4 as in GPT-OSS (OCP Microscaling Formats, 2023).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import LoadError, UnsupportedError
-from ingot.ir.dtype import DType, bf16, f16, f32, i4, i8, i32, i64, u4, u8
+from ingot.ir.dtype import DType, bf16, f8e8m0, f16, f32, i4, i8, i32, i64, u4, u8
 from ingot.ir.graph import OPS, Graph
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.safetensors import StoredTensor
@@ -331,6 +331,41 @@ class _Awq(_Gptq):
         return np.ascontiguousarray(rows.reshape(n // 8, 2, 4, groups).swapaxes(1, 2)).reshape(n, groups)
 
 
+class _Mxfp4(QuantizedTensors):
+    """Experts in MXFP4: `<name>_blocks` U8 [experts, n, k / 32, 16], of two elements in a byte, and `<name>_scales` U8
+    [experts, n, k / 32], exponents plus 127 (OCP Microscaling Formats, 2023).
+
+    Twice an element is a small integer, so they become int8 with half of the scale, exactly.
+    """
+
+    _DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+    _EXACT = range(104, 143)  # exponents of scales of which f16 represents the half
+
+    def has(self, name: str) -> bool:
+        return f"{name}_blocks" in self.folder.tensors
+
+    def read(self, name: str, n: int, k: int) -> QuantizedMatrix:
+        blocks, scales = f"{name}_blocks", f"{name}_scales"
+        count, *_ = self.folder.tensors[blocks].shape or (1,)
+        if k % 32 or not count or n % count:
+            raise LoadError(f"{self.folder.tensors[blocks].path}: tensor {blocks!r} does not fit a matrix {[n, k]}")
+        each, groups = n // count, k // 32
+        packed = self.weight(blocks, (u8,), (count, each, groups, 16))
+        packed = self.add("reshape", packed, name=f"{blocks}.rows", shape=(n, k // 2))
+        codes = self.add("unpack", packed, name=f"{blocks}.u4", axis=1, dtype=u4)
+        codes = self.add("cast", codes, name=f"{blocks}.codes", dtype=i32)
+        table = self.constant("mxfp4.doubled", self._DOUBLED)
+        values = self.add("gather", table, codes, name=f"{blocks}.i8", axis=0)
+        stored = self.stored(scales, (u8,), (count, each, groups)).array()
+        is_exact = stored.size > 0 and int(stored.min()) in self._EXACT and int(stored.max()) in self._EXACT
+        release(stored)
+        scale = self.add("bitcast", self.graph.add_weight(scales, stored), name=f"{scales}.e8", dtype=f8e8m0)
+        scale = self.add("reshape", scale, name=f"{scales}.rows", shape=(n, groups))
+        scale = self.add("cast", scale, name=f"{scales}.f32", dtype=f32)
+        scale = self.add("mul", scale, self.constant("mxfp4.half", np.array(0.5, np.float32)), name=f"{scales}.halved")
+        return QuantizedMatrix(values, self.add("cast", scale, name=f"{scales}.f16", dtype=f16) if is_exact else scale)
+
+
 def quantized_tensors(graph: Graph, folder: Folder) -> QuantizedTensors | None:
     """Return the reader of the matrices that a folder's `quantization_config` describes; None without this key.
 
@@ -362,8 +397,10 @@ def quantized_tensors(graph: Graph, folder: Folder) -> QuantizedTensors | None:
             _expect(where, config, "version", ("gemm", "GEMM"))
             _expect(where, config, "zero_point", (True,))
             return _Awq(graph, folder)
+        case "mxfp4":
+            return _Mxfp4(graph, folder)
     raise UnsupportedError(
-        f"{where}.quant_method: got {shown(method)}, expected ingot, compressed-tensors, gptq or awq"
+        f"{where}.quant_method: got {shown(method)}, expected ingot, compressed-tensors, gptq, awq or mxfp4"
     )
 
 

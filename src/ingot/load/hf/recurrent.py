@@ -19,9 +19,9 @@ from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.activations import ACTIVATIONS
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.expression import Expression
+from ingot.load.hf.layers import Linear
 from ingot.load.hf.recurrence import Recurrent
 from ingot.load.hf.settings import MAX_SIZE
-from ingot.load.hf.template import Linear
 from ingot.load.hf.weights import MIN_BITS, TABLE_BITS
 
 SLOTS = "slots"  # the input

@@ -194,13 +194,17 @@ class _Scaling:
         a cache are rotated only once.
         """
         original = self._original()
-        key = "long_factor" if self._context > original else "short_factor"
+        is_long = self._context > original
+        key = "long_factor" if is_long else "short_factor"
         factors = self._found.get(key)
         if not isinstance(factors, list) or len(factors) != self._dim // 2 or not all(map(_is_positive, factors)):
             raise LoadError(f"{self._location}.{key}: got {factors!r}, expected {self._dim // 2} numbers above 0")
         factor = self._number("factor", self._settings.values["context"] / original)
         stretched = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
-        return plain / np.array(factors, np.float64), self._number("attention_factor", stretched)
+        attention = self._number(
+            "long_mscale" if is_long else "short_mscale", self._number("attention_factor", stretched)
+        )
+        return plain / np.array(factors, np.float64), attention
 
     def _original(self) -> float:
         """Return the context of the original training: from the config, from the scaling's parameters, or the model's

@@ -140,6 +140,8 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
             break
     else:
         is_there, value, field_path = False, None, f"{where}: {key.paths[0]}"
+    if key.type == "per_layer" and value == []:
+        is_there, value = False, None  # some files list no layers for the default
     if value is None:
         fallback = key.if_null if is_there else key.default
         if fallback is None:

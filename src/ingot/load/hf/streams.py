@@ -11,7 +11,8 @@ from functools import reduce
 from typing import Any, Protocol
 
 from ingot.ir.dim import Known
-from ingot.load.hf.template import Linear, Merge, Norm, Spread, Step, Streams
+from ingot.load.hf.layers import Linear, Norm
+from ingot.load.hf.template import Merge, Spread, Step, Streams
 
 _MAX_STREAMS = 64
 _LEAST_SQUARE = 1e-5  # of the magnitude that a stream is divided by

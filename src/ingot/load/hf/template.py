@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingot.load.hf.expression import Expression
+from ingot.load.hf.layers import Latent, Linear, Norm
+from ingot.load.hf.mixture import Mixture
 from ingot.load.hf.recurrence import Recurrent
 
 
@@ -40,36 +42,6 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
-    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true; bias_path: its name if other."""
-
-    where: str
-    path: str
-    bias: Expression
-    transposed: bool
-    bias_path: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """`rms_norm` or `layer_norm` with `<path>.weight` where `weight` is true.
-
-    over, for norms of queries and keys: "head" (each head), "all" (all heads together), "heads" (each head, with
-    weights of its own).
-    """
-
-    where: str
-    path: str
-    op: str
-    eps: Expression
-    bias: Expression
-    unit_offset: Expression
-    over: str
-    weight: Expression
-    when: Expression  # without the norm where it is false
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """The columns of a fused projection: `blocks` equal blocks, each with its share of q, k and v in an order."""
 
@@ -79,10 +51,11 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class PositionScale:
-    """The factor of queries by position: 1 + beta * log(1 + floor(position / length))."""
+    """The factor of queries by position, from `first`: 1 + beta * log(1 + floor(position / length))."""
 
     beta: Expression
     length: Expression
+    first: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +68,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Projections (three, or one that is split), norms, rotation, and options of the scores."""
+    """Projections (three, or one that is split, or latent ones), norms, rotation, and options of the scores."""
 
     where: str
     q: Linear | None
@@ -103,8 +76,10 @@ class Attention:
     v: Linear | None
     qkv: Linear | None
     split: Split | None  # of qkv
+    latent: Latent | None
     shared: Shared | None
     out: Linear
+    gate: Linear | None  # the result is multiplied by the sigmoid of this, before `out`
     q_norm: Norm | None
     k_norm: Norm | None
     v_norm: Norm | None
@@ -115,6 +90,8 @@ class Attention:
     position_scale: PositionScale | None
     scale: Expression
     window: Expression
+    segment: Expression  # positions; a token attends to none before its own segment
+    sinks: str | None  # the tensor of an additional score of each head
     softcap: Expression
     gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
 
@@ -137,26 +114,6 @@ class Mlp:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
-    """A router selects `chosen` of `count` gated mlps for each row; their results are summed, weighted by its
-    softmax.
-
-    Weights of experts are linear layers without bias; {expert} in their paths is the expert's number.
-    """
-
-    where: str
-    router: Linear
-    gate: Linear
-    up: Linear
-    down: Linear
-    count: Expression
-    chosen: Expression
-    normalised: Expression  # whether the weights of the selected experts are normalized to sum 1
-    activation: Expression
-    size: Expression
-
-
-@dataclass(frozen=True, slots=True)
 class Residual:
     """x + steps(x)."""
 
@@ -168,6 +125,14 @@ class Sum:
     """The sum of branches that all read the same x."""
 
     branches: tuple[tuple[Step, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """sigmoid(by(x)) * steps(x), with one number for each row."""
+
+    by: Linear
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +236,7 @@ Step = (
     | Recurrent
     | Residual
     | Sum
+    | Gated
     | Scale
     | Softcap
     | Project

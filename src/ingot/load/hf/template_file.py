@@ -9,6 +9,8 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.inheritance import joined_section, merged_sections
+from ingot.load.hf.layers import Linear, Norm, read_latent
+from ingot.load.hf.mixture import read_mixture
 from ingot.load.hf.recurrence import KINDS, read_recurrent
 from ingot.load.hf.template import (
     Activate,
@@ -16,15 +18,13 @@ from ingot.load.hf.template import (
     Choose,
     Classifier,
     Embedding,
+    Gated,
     Head,
     Key,
     LayerInput,
     LayerInputs,
-    Linear,
     Merge,
-    Mixture,
     Mlp,
-    Norm,
     PositionScale,
     Project,
     Residual,
@@ -81,6 +81,7 @@ class _Reader:
 
     def __init__(self, sections: dict[str, Item]):
         self._sections = sections
+        self._parts: dict[str, tuple[Step, ...]] = {}
         linear = sections["linear"].fields(optional=("bias", "layout")) if "linear" in sections else {}
         self._linear_bias = linear["bias"].expression() if "bias" in linear else Expression("false", "template")
         self._transposed = "layout" in linear and linear["layout"].word("out_in", "in_out") == "in_out"
@@ -95,6 +96,7 @@ class _Reader:
 
     def template(self, root: Item, name: str, file: str, parents: Path) -> Template:
         sections = self._sections
+        self._parts = {name: self._steps(item) for name, item in joined_section(root, "parts", parents).items()}
         layers = sections["layers"].fields(("path", "steps"), ("let",))
         return Template(
             name=name,
@@ -181,7 +183,18 @@ class _Reader:
         return Classifier(self._linear(found["dense"]), self._linear(found["out"]))
 
     def _steps(self, item: Item) -> tuple[Step, ...]:
-        return tuple(map(self._step, item.items()))
+        steps: list[Step] = []
+        for each in item.items():
+            entries = each.entries()
+            steps += self._part(entries["part"]) if [*entries] == ["part"] else [self._step(each)]
+        return tuple(steps)
+
+    def _part(self, name: Item) -> tuple[Step, ...]:
+        """Return the steps of a part. Raises LoadError for an unknown one, and for a part within a part."""
+        if name.text() not in self._parts:
+            expected = f"expected one of {', '.join(self._parts)}" if self._parts else "expected none here"
+            raise LoadError(f"{name.where}: no such part, got {name.text()!r}, {expected}")
+        return self._parts[name.text()]
 
     def _step(self, item: Item) -> Step:
         found = item.entries()
@@ -196,11 +209,14 @@ class _Reader:
             case "mlp":
                 return self._mlp(body)
             case "mixture":
-                return self._mixture(body)
+                return read_mixture(body, self._linear, _name("activation", body))
             case "residual":
                 return Residual(self._steps(body))
             case "sum":
                 return Sum(tuple(map(self._steps, body.items())))
+            case "gated":
+                parts = body.fields(("by", "steps"))
+                return Gated(self._linear(parts["by"]), self._steps(parts["steps"]))
             case "scale":
                 return Scale(body.expression())
             case "softcap":
@@ -231,8 +247,8 @@ class _Reader:
                 return Choose(parts["when"].expression(), self._steps(parts["then"]), self._steps(parts["else"]))
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
-            "expected one of norm, attention, mlp, mixture, residual, sum, scale, softcap, linear, activation, times, "
-            f"layer_input, spread, merge, streams, choose, {', '.join(KINDS)}"
+            "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, linear, activation, "
+            f"times, layer_input, spread, merge, streams, choose, part, {', '.join(KINDS)}"
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -264,17 +280,18 @@ class _Reader:
         found = item.fields(
             ("out",),
             (
-                "q", "k", "v", "qkv", "split", "shared", "bias", "q_norm", "k_norm", "v_norm", "out_norm", "norms",
-                "clip", "rope", "position_scale", "scale", "window", "softcap", "gated",
+                "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "q_norm", "k_norm", "v_norm", "out_norm",
+                "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks", "softcap", "gated",
             ),
         )  # fmt: skip
-        projections = {key for key in ("q", "k", "v", "qkv", "split") if key in found}
-        if projections not in ({"q", "k", "v"}, {"q", "k"}, {"qkv", "split"}):
-            expected = "q, k, v, or q, k if values are keys, or qkv, split"
+        projections = {key for key in ("q", "k", "v", "qkv", "split", "latent") if key in found}
+        if projections not in ({"q", "k", "v"}, {"q", "k"}, {"qkv", "split"}, {"latent"}):
+            expected = "q, k, v, or q, k if values are keys, or qkv, split, or latent"
             raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected {expected}")
+        latent = found.get("latent")
         shared = found["shared"].fields(("from", "like")) if "shared" in found else None
         bias = found["bias"].expression() if "bias" in found else None
-        linear = {key: self._linear(found[key], bias) for key in ("q", "k", "v", "qkv", "out") if key in found}
+        linear = {key: self._linear(found[key], bias) for key in ("q", "k", "v", "qkv", "out", "gate") if key in found}
         norms = {key: self._norm(found[key]) for key in ("q_norm", "k_norm", "v_norm", "out_norm") if key in found}
 
         def option(key: str, default: str) -> Expression:
@@ -288,7 +305,9 @@ class _Reader:
             qkv=linear.get("qkv"),
             split=_split(found["split"]) if "split" in found else None,
             shared=None if shared is None else Shared(shared["from"].expression(), shared["like"].expression()),
+            latent=None if latent is None else read_latent(latent, lambda each: self._linear(each, bias), self._norm),
             out=linear["out"],
+            gate=linear.get("gate"),
             q_norm=norms.get("q_norm"),
             k_norm=norms.get("k_norm"),
             v_norm=norms.get("v_norm"),
@@ -299,6 +318,8 @@ class _Reader:
             position_scale=_position_scale(found.get("position_scale")),
             scale=option("scale", "head_dim ** -0.5"),
             window=option("window", "0"),
+            segment=option("segment", "0"),
+            sinks=found["sinks"].text() if "sinks" in found else None,
             softcap=option("softcap", "0"),
             gated=option("gated", "false"),
         )
@@ -340,19 +361,6 @@ class _Reader:
             found["size"].expression() if "size" in found else _name("inner", item),
         )
 
-    def _mixture(self, item: Item) -> Mixture:
-        found = item.fields(("router", "gate", "up", "down", "count", "chosen", "normalised", "size"), ("activation",))
-        linear = {key: self._linear(found[key]) for key in ("router", "gate", "up", "down")}
-        return Mixture(
-            item.where,
-            **linear,
-            count=found["count"].expression(),
-            chosen=found["chosen"].expression(),
-            normalised=found["normalised"].expression(),
-            activation=found["activation"].expression() if "activation" in found else _name("activation", item),
-            size=found["size"].expression(),
-        )
-
 
 def _split(item: Item) -> Split:
     """Return the layout of a fused projection: a word, or the number of blocks and their order."""
@@ -369,8 +377,9 @@ def _split(item: Item) -> Split:
 def _position_scale(item: Item | None) -> PositionScale | None:
     if item is None:
         return None
-    found = item.fields(("beta", "length"))
-    return PositionScale(found["beta"].expression(), found["length"].expression())
+    found = item.fields(("beta", "length"), ("first",))
+    first = found["first"].expression() if "first" in found else Expression("0", item.where)
+    return PositionScale(found["beta"].expression(), found["length"].expression(), first)
 
 
 def _name(name: str, item: Item) -> Expression:

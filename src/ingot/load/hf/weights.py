@@ -133,6 +133,29 @@ class Weights:
         quant = self._qweight(MIN_BITS)
         return quantized(self._graph, value, quant) if quant else value
 
+    def stack(self, name: str, shape: tuple[int, int, int], where: str, transposed: bool, is_flat: bool) -> str:
+        """Return the matrices in one tensor as an f32 value [count, outputs, inputs].
+
+        shape: of the tensor; transposed: whether each matrix is [inputs, outputs]; is_flat: whether the tensor's first
+        two dims are one.
+        """
+        count, rows, columns = shape
+        if self._is_quantized(name):
+            rows, columns = (columns, rows) if transposed else (rows, columns)
+            value = self.value(name, (count * rows, columns), where)
+            return self._graph.add("reshape", [value], f"{name}.all", shape=(count, rows, columns)).output
+        value = self._load(name, (count * rows, columns) if is_flat else shape, where)
+        if transposed:
+            value = self._graph.add("reshape", [value], f"{name}.each", shape=shape).output if is_flat else value
+            value = self._graph.add("permute", [value], f"{name}.transposed", axes=(0, 2, 1)).output
+            rows, columns = columns, rows
+        if not is_flat or transposed:
+            value = self._graph.add("reshape", [value], f"{name}.below", shape=(count * rows, columns)).output
+        value = self._cast(value)
+        quant = self._qweight(MIN_BITS)
+        value = quantized(self._graph, value, quant) if quant else value
+        return self._graph.add("reshape", [value], f"{name}.all", shape=(count, rows, columns)).output
+
     def _qweight(self, min_bits: int) -> DType | None:
         """Return the dtype that a float matrix is quantized to; None to leave it as it is."""
         if self._matrices is None or self._matrices not in GROUPS:

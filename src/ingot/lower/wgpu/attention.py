@@ -17,7 +17,9 @@ _FEW_GROUPS = 256  # up to this many workgroups leave a GPU idle
 _PART_KEYS, _MOST_PARTS = 256, 64
 _ONE_PART = """fn parts() -> i32 { return 1; }
 
-fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) { set_out(out + d, settled(sum, total)); }"""
+fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
+  set_out(out + d, settled(sum, total, most, group / row_count() % arg_heads()));
+}"""
 _EACH_PART = """fn parts() -> i32 { return part_count(); }
 
 fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
@@ -51,7 +53,10 @@ class Attention:
         if self.shares(fields) and self._pairs(fields) > _FEW_PAIRS:
             return [replace(self._kernel("tiles", self._tiles, columns), is_alone=True)]
         keys = self.keys(fields)
-        if min(keys, _product(fields, "window") or keys) <= _LONG or self._groups(fields) > _FEW_GROUPS:
+        if (
+            min(keys, _product(fields, "window") or keys, _product(fields, "segment") or keys) <= _LONG
+            or self._groups(fields) > _FEW_GROUPS
+        ):
             return [self._kernel("rows", self._groups, columns, part, _ONE_PART)]
         return [
             self._kernel("rows", lambda f: self._groups(f) * self._parts(f), columns, part, _EACH_PART),
