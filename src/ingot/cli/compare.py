@@ -41,9 +41,9 @@ def compare(
     inputs: tuple[str, ...], seed: int, against: str | None, is_complete: bool, conditions: tuple[str, ...],
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Run MODEL in two ways, and name the first node that leaves its tolerance.
+    """Run MODEL in two ways, and compare every value.
 
-    Every value that both sides compute is compared: first types, then numbers. The local error is that of a node on
+    Names the first node that leaves its tolerance. Types are compared first, then numbers. The local error is that of a node on
     the values of side B, the accumulated one that of a run of side A. Inputs without --input are random: floats in
     -1..1, integers 0 or 1; dims without --dim are 1.
 
