@@ -41,11 +41,11 @@ def compare(
     inputs: tuple[str, ...], seed: int, against: str | None, is_complete: bool, conditions: tuple[str, ...],
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Run MODEL in two ways, and name the first node that leaves its tolerance.
+    """Run MODEL in two ways, and compare every value.
 
-    Every value that both sides compute is compared: first types, then numbers. The local error is that of a node on
-    the values of side B, the accumulated one that of a run of side A. Inputs without --input are random: floats in
-    -1..1, integers 0 or 1; dims without --dim are 1.
+    Names the first node that leaves its tolerance. Types are compared first, then numbers. The local error is that of a
+    node on the values of side B, the accumulated one that of a run of side A. Inputs without --input are random: floats
+    in -1..1, integers 0 or 1; dims without --dim are 1.
 
     The exit code is 1 if a value leaves its tolerance. Names for --assert: local, accumulated, mean, median, quantile,
     ulp, noise, divergence (the largest of all values), cosine (the smallest), values.
