@@ -32,7 +32,7 @@ from ingot.llm.saved_state import read_state, write_state
 from ingot.llm.service import Service
 from ingot.llm.speculation import DraftModel, Lookup, Speculation
 from ingot.llm.text import TextStream
-from ingot.llm.tokenizer import Tokenizer, end_ids
+from ingot.llm.tokenizer import Tokenizer, end_ids, has_tokenizer
 from ingot.load.hf import Folder
 from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.strict_json import shown
@@ -473,7 +473,7 @@ class LLM:
             raise InputError(f"options lookup, draft: got both, {os.fspath(draft)!r}, expected at most one")
         options = self.options
         small = LLM(draft, context=self.context, threads=options.target.threads, sequences=options.sequences)
-        if all(llm._folder.has("tokenizer.json") for llm in (self, small)):
+        if all(has_tokenizer(llm._folder) for llm in (self, small)):
             own, drafted = (llm.tokenizer.encode(_PROBE) for llm in (self, small))
             if own != drafted:
                 text = f"got {shown(drafted)}, expected {shown(own)} for {_PROBE!r}"
@@ -518,7 +518,7 @@ class LLM:
     @cached_property
     def _ends(self) -> frozenset[int]:
         """The tokens that end a text."""
-        if not self._folder.has("tokenizer.json"):
+        if not has_tokenizer(self._folder):
             return end_ids(self._folder, self.model.vocab_size).eos
         return frozenset(index for index in self.tokenizer.eos if index < self.model.vocab_size)
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ingot.errors import IngotError, IngotWarning, InputError, LimitError, LoadError, ResourceError, UnsupportedError
-from ingot.llm.special_tokens import special_texts, with_added
+from ingot.llm.special_tokens import MAX_SETTINGS_BYTES, SETTINGS, special_texts, with_added
 from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, highest_id, unknown_id
+from ingot.load.gguf.sentence_piece import is_sentence_piece, sentence_piece_document
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import parse_object, shown
@@ -35,6 +36,7 @@ MAX_TEXT_CHARACTERS = 8 << 20  # of a text to encode
 # contains, so that the text does not become the control token; it produces no id itself.
 BREAK = "\ufdd0"
 
+_PIECES = "tokenizer.model"
 _T = TypeVar("_T")
 
 
@@ -82,6 +84,9 @@ class Tokenizer:
         folder = folder if isinstance(folder, Folder) else Folder(folder)
         where = folder.where("tokenizer.json")
         content = folder.text("tokenizer.json", MAX_FILE_BYTES)
+        if content is None and has_tokenizer(folder):
+            where = folder.where(_PIECES)
+            content = json.dumps(_pieces(folder), ensure_ascii=False)
         if content is None:
             raise LoadError(
                 f"{folder.path}: no {folder.location('tokenizer.json')}, so text cannot be encoded;"
@@ -234,6 +239,23 @@ class Tokenizer:
         self.pad = ids.get("pad_token", min(ends.pad, default=None))
         own = ids.get("eos_token")
         self.eos = ends.eos if own is None else ends.eos | {own}
+
+
+def has_tokenizer(folder: Folder) -> bool:
+    """Return whether a folder has a tokenizer.json, or a tokenizer.model of SentencePiece. Raises LimitError."""
+    if folder.has("tokenizer.json"):
+        return True
+    content = folder.content(_PIECES, MAX_FILE_BYTES) if folder.has(_PIECES) else None
+    return content is not None and is_sentence_piece(content)
+
+
+def _pieces(folder: Folder) -> dict[str, Any]:
+    """Return the tokenizer.model of a folder as a tokenizer.json; tokenizer_config.json says which tokens it adds."""
+    content = folder.content(_PIECES, MAX_FILE_BYTES)
+    assert content is not None
+    settings = folder.json(SETTINGS, MAX_SETTINGS_BYTES) or {}
+    adds = {name: settings.get(f"add_{name}_token", name == "bos") is True for name in ("bos", "eos")}
+    return sentence_piece_document(content, folder.where(_PIECES), begins=adds["bos"], ends=adds["eos"])
 
 
 class Ends(NamedTuple):
