@@ -97,12 +97,12 @@ def report(results: Path) -> list[str]:
 
 
 def versions(programs: list[str]) -> str:
-    """What programs that are installed say about their versions."""
+    """The versions of the programs that are installed."""
     lines = []
     for program in programs:
         if shutil.which(program) is not None:
-            said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-            words = (said.stdout + said.stderr).split("built")[0].split()
+            printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+            words = (printed.stdout + printed.stderr).split("built")[0].split()
             lines.append(f"{Path(program).name} {' '.join(words).removeprefix('version: ')}")
     return f"Measured with {', '.join(lines)}." if lines else ""
 
@@ -123,7 +123,7 @@ def main() -> None:
     engines = [engine for engine in asked.engines.split(",") if engine]
     for program in (asked.aiperf, *([asked.llama_server] if "llama.cpp" in engines else [])):
         if engines and shutil.which(program) is None:
-            sys.exit(f"not installed: {program}; benchmarks/README.md says how")
+            sys.exit(f"not installed: {program}; benchmarks/README.md has the commands")
     for precision in [asked.precision] if asked.precision else model.PRECISIONS:
         for engine in engines:
             measure(asked, precision, engine, results)
