@@ -280,9 +280,9 @@ class _Reader:
         found = item.fields(
             ("out",),
             (
-                "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "q_norm", "k_norm", "v_norm", "out_norm",
-                "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks", "softcap",
-                "gated",
+                "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "q_norm", "k_norm", "v_norm",
+                "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
+                "softcap", "gated",
             ),
         )  # fmt: skip
         projections = {key for key in ("q", "k", "v", "qkv", "split", "latent") if key in found}
