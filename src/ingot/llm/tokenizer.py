@@ -250,7 +250,7 @@ def has_tokenizer(folder: Folder) -> bool:
 
 
 def _pieces(folder: Folder) -> dict[str, Any]:
-    """Return the tokenizer.model of a folder as a tokenizer.json; tokenizer_config.json says which tokens it adds."""
+    """Return the tokenizer.model of a folder as a tokenizer.json; the settings specify which tokens it adds."""
     content = folder.content(_PIECES, MAX_FILE_BYTES)
     assert content is not None
     settings = folder.json(SETTINGS, MAX_SETTINGS_BYTES) or {}

@@ -76,8 +76,8 @@ class _Keys:
         return self.metadata.integer(f"{self.architecture}.expert_count") or 0
 
     def layer_types(self, default: int) -> list[str]:
-        """Return the kind of each layer: the file says for each whether it has a window, or the interval of those
-        without. default: the interval of a file that says nothing.
+        """Return the kind of each layer: the file specifies for each whether it has a window, or the interval of
+        those without. default: the interval of a file without the key.
         """
         name = f"{self.architecture}.attention.sliding_window_pattern"
         layers, entry = self.size("block_count", most=MAX_LAYERS), self.metadata.entries.get(name)

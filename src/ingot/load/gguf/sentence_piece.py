@@ -55,7 +55,9 @@ def sentence_piece_document(content: bytes, where: str, *, begins: bool, ends: b
     for name, is_refused, expected in refused:
         if is_refused:
             raise UnsupportedError(f"{where}: {name}: not supported, expected {expected}")
-    texts, scores, types = [], [], []
+    texts: list[bytes] = []
+    scores: list[float] = []
+    types: list[int] = []
     for piece in pieces:
         text, score, type = piece.get(_TEXT, b""), piece.get(_SCORE, b"\0\0\0\0"), piece.get(_TYPE, 1)
         if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4 or not isinstance(type, int):

@@ -86,7 +86,7 @@ class Folder:
 
     @property
     def has_rows_of_outputs(self) -> bool:
-        """Whether all matrices are stored as [outputs, inputs], whatever the template says."""
+        """Whether all matrices are stored as [outputs, inputs], whatever the template specifies."""
         return False
 
     @property
