@@ -90,7 +90,6 @@ def test_logits(case: Case, saved):
     np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", parameters(CASES))
 @pytest.mark.parametrize("case", parameters(case for case in CASES if case not in RECURRENT_CASES))
 def test_whole_sequences_need_no_cache(case: Case, saved):
     """The form that is trained, on two sequences, one of which is the other with another end."""
