@@ -445,7 +445,7 @@ def test_commands(tiny: Path, call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, json.loads(out)["memory"]["arena_bytes"]) == (0, memory_of(TINY_LM).modes["decode"].arena)
     code, out, _ = call("memory", tiny)
     assert code == 0 and "16.01 bits per weight, context 512" in out
-    monkeypatch.setattr("sys.stdin", io.StringIO("import os\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"import os\n")))
     code, out, _ = call("chat", tiny, "--max-tokens", 8)
     messages = [{"role": "user", "content": "import os"}]
     assert (code, out) == (0, ingot.LLM(TINY_LM).chat(messages, max_tokens=8) + "\n")

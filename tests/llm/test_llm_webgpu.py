@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import ingot
 from adapters import adapter, quick_on_each
 from hf_models import CASES, Case, expected_logits, parameters, save_model
+from hf_recurrent_cases import RECURRENT_CASES
 from ingot.cli import commands
 from ingot.cli.demo_language import FOLDER
 from ingot.errors import InputError
@@ -145,7 +146,13 @@ def test_quantized_weights_give_native_logits(precision: str) -> None:
     assert llms[0].memory.weights < 1.01 * llms[1].memory.weights
 
 
-@pytest.mark.parametrize("case", parameters(FIRST_OF_TYPE.values()))
+def test_recurrent_state_has_no_kernel(tmp_path: Path) -> None:
+    save_model(RECURRENT_CASES[0], tmp_path)
+    with pytest.raises(ingot.UnsupportedError, match="no kernel, got .*causal_conv"):
+        ingot.LLM(tmp_path, executor="webgpu", sequences=1)
+
+
+@pytest.mark.parametrize("case", parameters(case for case in FIRST_OF_TYPE.values() if case not in RECURRENT_CASES))
 def test_logits_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
     model = save_model(case, tmp_path)
     ids = np.random.default_rng(0).integers(3, 99, 70).astype(np.int32)
