@@ -148,7 +148,7 @@ def test_quantized_weights_give_native_logits(precision: str) -> None:
 
 def test_recurrent_state_has_no_kernel(tmp_path: Path) -> None:
     save_model(RECURRENT_CASES[0], tmp_path)
-    with pytest.raises(ingot.UnsupportedError, match="no kernel, got .*causal_conv"):
+    with pytest.raises(ingot.UnsupportedError, match=r"no kernel, got .*causal_conv"):
         ingot.LLM(tmp_path, executor="webgpu", sequences=1)
 
 
