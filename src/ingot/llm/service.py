@@ -22,7 +22,6 @@ from ingot.llm.sequences import Sequence
 
 MAX_WAITING = 256  # answers that wait for a sequence
 STEP_SECONDS = 0.05  # the time of a step that decodes answers and computes a chunk of a prompt
-MOST_STEPS = 4  # of this time, at most, where more answers wait for their first token than for their next one
 LEAST_CHUNK = 16  # tokens of a prompt that a step computes at least
 _FORGETTING = 0.2  # the weight of the newest measurement of the time per token
 
@@ -206,7 +205,7 @@ class Service:
         sequences = self.engine.sequences
         rests = [len(request.rest) for request in self._active]
         prompts = sum(rest for rest in rests if rest > 1)
-        room = self._chunk(rests.count(1), len(rests) - rests.count(1) + len(self._waiting))
+        room = self._chunk(rests.count(1))
         with self.engine.lock, self._changed:
             for request in [request for request in self._waiting if request.generation.is_over]:
                 self._waiting.remove(request)
@@ -258,23 +257,19 @@ class Service:
         """Return the tokens of a step: the last one of each answer, and the next ones of prompts."""
         rests = [(request, request.rest) for request in self._active]
         parts = [_Part(request, rest, True) for request, rest in rests if len(rest) == 1]
-        room = self._chunk(len(parts), len(rests) - len(parts) + len(self._waiting))
+        room = self._chunk(len(parts))
         for request, rest in rests:
             if room and len(rest) > 1:
                 parts.append(_Part(request, rest[:room], len(rest) <= room))
                 room -= len(parts[-1].tokens)
         return parts
 
-    def _chunk(self, decoding: int, prompts: int) -> int:
-        """Return how many tokens of prompts a step computes together with so many answers.
-
-        prompts: the answers that wait for their first token. A step takes longer where they are more.
-        """
+    def _chunk(self, decoding: int) -> int:
+        """Return how many tokens of prompts a step computes together with so many answers."""
         most = mixed_rows(self.engine.model.context, self.engine.sequences.count) - decoding
         if not decoding or not self._seconds_per_token:
             return most
-        seconds = STEP_SECONDS * min(MOST_STEPS, max(1, prompts / decoding))
-        return max(LEAST_CHUNK, min(most, int(seconds / self._seconds_per_token) - decoding))
+        return max(LEAST_CHUNK, min(most, int(STEP_SECONDS / self._seconds_per_token) - decoding))
 
     def _measure(self, tokens: int, seconds: float) -> None:
         """Update the time per token from a step with a long enough chunk."""
