@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingot.cli.conditions import ConditionError, asserted, expect
+from ingot.cli.fetch import local
 from ingot.cli.model import as_json, with_options
 from ingot.cli.terminal import print_folded, print_json, print_table, progress
 from ingot.ir.dim import Limit
@@ -57,6 +59,7 @@ def compare(
     """
     from ingot.inspect.comparison import SIDES, compare
 
+    b = b if b in SIDES else local(b, yes=False)
     if b not in SIDES and not os.path.exists(b):
         raise click.UsageError(f"--b: got {b!r}, expected one of {', '.join(SIDES)} or the path of a model")
     if limits := [name for name, dim in dims.items() if isinstance(dim, Limit)]:
@@ -127,18 +130,26 @@ def _numbers(found: Comparison) -> Mapping[str, float | None]:
     own = [error for row in found.values if (error := row.local or row.accumulated) is not None]
     local = [row.local.maximum for row in found.values if row.local is not None]
     whole = [row.accumulated.maximum for row in found.values if row.accumulated is not None]
+    rows = found.values
     return {
-        "values": len(found.values),
-        "local": max(local, default=None),
-        "accumulated": max(whole, default=None),
-        "mean": max((error.mean for error in own), default=None),
-        "median": max((error.median for error in own), default=None),
-        "quantile": max((error.quantile for error in own), default=None),
-        "ulp": max((error.ulp for error in own if error.ulp is not None), default=None),
-        "noise": max((row.noise for row in found.values if row.noise is not None), default=None),
-        "cosine": min((row.cosine for row in found.values if row.cosine is not None), default=None),
-        "divergence": max((row.divergence for row in found.values if row.divergence is not None), default=None),
+        "values": len(rows),
+        "local": _worst(local),
+        "accumulated": _worst(whole),
+        "mean": _worst([error.mean for error in own]),
+        "median": _worst([error.median for error in own]),
+        "quantile": _worst([error.quantile for error in own]),
+        "ulp": _worst([error.ulp for error in own if error.ulp is not None]),
+        "noise": _worst([row.noise for row in rows if row.noise is not None]),
+        "cosine": _worst([row.cosine for row in rows if row.cosine is not None], min),
+        "divergence": _worst([row.divergence for row in rows if row.divergence is not None]),
     }
+
+
+def _worst(numbers: Sequence[float], of: Callable[[Sequence[float]], float] = max) -> float | None:
+    """Return the largest number, or the smallest by `min`; NaN if one is NaN, None if there are none."""
+    if any(math.isnan(number) for number in numbers):
+        return math.nan
+    return of(numbers) if numbers else None
 
 
 COMMANDS = [compare]

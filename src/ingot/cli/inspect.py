@@ -64,7 +64,7 @@ def explain(
     numbers: dict[str, float | None] = {"steps": len(explanation.choices), "fallback": len(explanation.fallback)}
     document = head(model, inspection.stage) | explanation.to_json()
     if measure:
-        if model.language is not None or executor != "native":
+        if model.language is not None or model.is_step or executor != "native":
             raise click.UsageError("--measure: needs a model that a session runs on the native executor")
         document |= _measured(inspection, {choice.node for choice in explanation.choices}, numbers)
     if as_json:

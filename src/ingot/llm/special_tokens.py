@@ -17,6 +17,7 @@ MAX_SETTINGS_BYTES = 16 << 20  # of tokenizer_config.json
 SETTINGS, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _LISTS = ("extra_special_tokens", "additional_special_tokens")
+_MOST_DIGITS = 10  # of an id
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
@@ -35,10 +36,10 @@ def with_added(document: dict[str, Any], folder: Folder) -> dict[str, Any]:
     if it has no id: the model has no row for it. Raises as `special_texts`.
     """
     ids, added = _ids(document), document.get("added_tokens") or []
-    if ids is None or not isinstance(added, list):
+    if ids is None or not isinstance(added, list) or not all(map(_is_added, added)):
         return document  # refused when it is checked
-    known = {token.get("content") for token in added if isinstance(token, dict)}
-    used = {*ids.values(), *(token.get("id") for token in added if isinstance(token, dict))}
+    known = {token["content"] for token in added}
+    used = {*ids.values(), *(token["id"] for token in added)}
     new: list[dict[str, Any]] = []
     for text, given, flags in _wanted(folder):
         index = ids.get(text, given)
@@ -86,7 +87,7 @@ def _wanted(folder: Folder) -> Iterator[tuple[str, int | None, dict[str, Any]]]:
         where = f"{folder.where(SETTINGS)}: added_tokens_decoder"
         for index, token in _entries(decoder, where):
             text = token_text({index: token}, index, where)
-            if not index.isdecimal() or not text:
+            if not index.isdecimal() or len(index) > _MOST_DIGITS or not text:
                 raise LoadError(f"{where}: got {shown({index: token})}, expected ids with the contents of tokens")
             yield text, int(index), _flags(token) | {"special": text in special or bool(token.get("special"))}
     else:
@@ -114,12 +115,16 @@ def _flags(token: Any) -> dict[str, Any]:
     return {name: token.get(name) is True for name in _FLAGS} if isinstance(token, dict) else {}
 
 
+def _is_added(token: Any) -> bool:
+    return isinstance(token, dict) and type(token.get("id")) is int and isinstance(token.get("content"), str)
+
+
 def _ids(document: dict[str, Any]) -> dict[str, int] | None:
     """Return the ids of a vocabulary; None if it has another form than those that are read."""
     model = document.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(vocabulary, dict):
-        return vocabulary
+        return vocabulary if all(type(index) is int for index in vocabulary.values()) else None
     if not isinstance(vocabulary, list) or not all(isinstance(each, list) and each for each in vocabulary):
         return None
     return {each[0]: index for index, each in enumerate(vocabulary) if isinstance(each[0], str)}

@@ -15,7 +15,7 @@ from ingot.llm.reranker import Reranker
 from ingot.llm.service import MAX_WAITING, Service
 from ingot.load import expect_exists
 from ingot.load.gguf import is_gguf
-from ingot.load.hf import kind_of, labels_of
+from ingot.load.hf import kind_of, labels_of, longest_context
 from ingot.load.hf.sentences import MODULES
 from ingot.load.language import read_model
 from ingot.serve.answers import Served
@@ -117,16 +117,21 @@ class Opening:
             raise LimitError(
                 f"{path}: too large for a context of {plan.context}, got {total} bytes, expected at most {self.budget}"
             )
-        rest = max(1, self.budget - self._drafting(plan.context))
-        return memory_of(path, sequences=self.sequences, cache_positions=positions, budget=rest, **self.language)
+        for _ in range(2):  # a shorter context leaves room beside a smaller draft model
+            rest = max(1, self.budget - self._drafting(plan.context))
+            shorter = memory_of(path, sequences=self.sequences, cache_positions=positions, budget=rest, **self.language)
+            if shorter.total + self._drafting(shorter.context) > self.budget:
+                break
+            plan = shorter
+        return plan
 
     def _drafting(self, context: int) -> int:
         """Return the bytes of the draft model for a context."""
         draft = self.steps.get("draft")
         if draft is None:
             return 0
-        threads = self.language["threads"]
-        return memory_of(draft, context=context, threads=threads, sequences=self.sequences).total
+        threads, most = self.language["threads"], longest_context(read_model(draft))
+        return memory_of(draft, context=min(context, most), threads=threads, sequences=self.sequences).total
 
     def _bytes(self, path: str) -> int:
         """Return the bytes of a language model with its draft model."""

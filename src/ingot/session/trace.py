@@ -94,9 +94,11 @@ class Trace:
     @property
     def run_nanoseconds(self) -> int:
         """From the begin of the first step to the end of the last one, the median of all runs."""
+        if not self.steps:
+            return 0
         begins = np.where(self.times[..., 0] > 0, self.times[..., 0], np.iinfo(np.int64).max)
         lengths = self.times[..., 1].max(axis=(1, 2), initial=0) - begins.min(axis=(1, 2))
-        return int(np.median(lengths)) if self.steps else 0
+        return int(np.median(lengths))
 
     @property
     def waiting(self) -> tuple[float, ...]:

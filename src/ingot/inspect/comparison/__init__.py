@@ -28,7 +28,7 @@ from ingot.passes.precision import F32, Precision, precision_of
 from ingot.run.interpret import bind_symbols
 from ingot.run.store import WeightStore
 from ingot.session.inputs import arrays
-from ingot.session.source import open_source, target_of
+from ingot.session.source import agreed_precision, open_source, target_of
 from ingot.support.machine import usable_threads
 
 if TYPE_CHECKING:
@@ -74,17 +74,18 @@ def compare(
     with bounded(title):
         if isinstance(model, (str, os.PathLike)) and is_language_model(title):
             folder, tokens, context = language_inputs(title, inputs or {}, dims or {}, seed)
-            side, _ = language_side(a, folder, tokens, context, known.name, threads)
+            side, _ = language_side(a, folder, tokens, context, precision, threads)
             other, named = language_side(os.fspath(b), folder, tokens, context, F32.name, threads)
             return Compare(title, side, other, named, tokens, is_precision=against is not None).result()
-        graph, feeds = _opened(model, example_inputs, inputs, dims, seed)
+        graph, feeds, stored = _opened(model, example_inputs, inputs, dims, seed)
+        known = agreed_precision(None if precision is None else known, stored)
         count = threads or usable_threads()
         build = partial(_side, model, example_inputs, graph, feeds, count)
         first = build(a, known)
         if os.fspath(b) in SIDES:
             second, named = build(os.fspath(b), F32), graph
         else:
-            named, _ = _opened(b, None, feeds, None, seed)
+            named, _, _ = _opened(b, None, feeds, None, seed)
             second = Reference(named, feeds)
         return Compare(title, first, second, named, feeds, is_precision=against is not None).result()
 
@@ -95,15 +96,15 @@ def _opened(
     inputs: Mapping[str, Any] | None,
     dims: Mapping[str, int] | None,
     seed: int,
-) -> tuple[Graph, dict[str, Any]]:
-    """Return the graph of a model as loaded, and an array for each input."""
+) -> tuple[Graph, dict[str, Any], Precision | None]:
+    """Return the graph of a model as loaded, an array for each input, and the precision of a saved program."""
     opened = open_source(model, example_inputs, WeightStore(1))
     interface = opened.graph.interface if isinstance(opened.graph, ShapeDependentModel) else opened.graph
     given = dict(arrays(interface, inputs or {}))
     feeds = random_inputs(interface, dims or {}, seed, given) | given
     if isinstance(opened.graph, ShapeDependentModel):
-        return opened.graph.load(bind_symbols(interface, feeds)), feeds
-    return opened.graph, feeds
+        return opened.graph.load(bind_symbols(interface, feeds)), feeds, opened.precision
+    return opened.graph, feeds, opened.precision
 
 
 def random_inputs(graph: Graph, dims: Mapping[str, int], seed: int, given: Mapping[str, Any] = {}) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -122,18 +123,21 @@ class _Built:
 
 def _load(folder: Path, *, has_arena: bool) -> ctypes.CDLL:
     """Compile the emitted C to a library, and load it."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if not compiler or shutil.which(compiler[0]) is None:
         raise ResourceError("compare: no C compiler, got none, expected cc, or its name in CC")
     offset = f"offsetof(struct {_PREFIX}_state, arena)" if has_arena else "0"
     (folder / "arena.c").write_text(_ARENA.format(prefix=_PREFIX, offset=offset))
     library = folder / "libmodel.so"
-    flags = os.environ.get("CFLAGS", "-O1").split()
-    words = [compiler, "-std=gnu11", *flags, "-fPIC", "-shared", "-o", str(library), "arena.c", "-lm"]
+    flags = shlex.split(os.environ.get("CFLAGS", "-O1"))
+    words = [*compiler, "-std=gnu11", *flags, "-fPIC", "-shared", "-o", str(library), "arena.c", "-lm"]
     built = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     if built.returncode:
         raise InputError(f"compare: the emitted C does not compile, got {built.stderr.strip()[:500]}")
-    return ctypes.CDLL(str(library))
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise ResourceError(f"compare: the emitted C is not of this machine, got CFLAGS {flags}: {error}") from error
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

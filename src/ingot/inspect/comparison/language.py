@@ -43,9 +43,12 @@ def language_inputs(
 
 
 def language_side(
-    name: str, folder: Folder, feeds: Mapping[str, np.ndarray], context: int, precision: str, threads: int
+    name: str, folder: Folder, feeds: Mapping[str, np.ndarray], context: int, precision: str | None, threads: int
 ) -> tuple[Side, Graph]:
-    """Return a side over a language model, and its graph as loaded. Raises InputError for another side."""
+    """Return a side over a language model, and its graph as loaded. Raises InputError for another side.
+
+    precision: None for that of the stored weights.
+    """
     if name not in SIDES:
         raise InputError(f"compare: no such side of a language model, got {name!r}, expected one of {', '.join(SIDES)}")
     executor = "webgpu" if name == "webgpu" else "native"

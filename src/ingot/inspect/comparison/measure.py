@@ -106,8 +106,11 @@ def permuted_axes(got: np.ndarray, expected: np.ndarray, tolerance: float) -> tu
 
 
 def cosine(got: np.ndarray, expected: np.ndarray) -> float:
-    """Return the cosine of the angle between two arrays as vectors; 1 if both are zero."""
-    a, b = _wide(got).reshape(-1), _wide(expected).reshape(-1)
+    """Return the cosine of the angle between two arrays as vectors; 1 if both are zero.
+
+    Elements that are equal and infinite, or both NaN, are left out.
+    """
+    a, b = _comparable(got, expected)
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / norms if norms else float(not a.any() and not b.any())
 
@@ -132,8 +135,19 @@ def _log_softmax(array: np.ndarray) -> np.ndarray:
 
 
 def noise(got: np.ndarray, expected: np.ndarray) -> float:
-    """Return the norm of the error relative to the norm of the expected array."""
-    a, b = _wide(got), _wide(expected)
-    with np.errstate(all="ignore"):
-        size, error = np.linalg.norm(b), np.linalg.norm(a - b)
+    """Return the norm of the error relative to the norm of the expected array; infinity if an element is not finite.
+
+    Elements that are equal and infinite, or both NaN, are left out.
+    """
+    a, b = _comparable(got, expected)
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return float("inf")
+    size, error = np.linalg.norm(b), np.linalg.norm(a - b)
     return float(error / size) if size else float(error)
+
+
+def _comparable(got: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the elements of two arrays, without those that are equal and infinite, or both NaN."""
+    a, b = _wide(got).reshape(-1), _wide(expected).reshape(-1)
+    is_shared = (np.isinf(a) & (a == b)) | (np.isnan(a) & np.isnan(b))
+    return a[~is_shared], b[~is_shared]

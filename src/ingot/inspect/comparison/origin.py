@@ -28,7 +28,7 @@ def first_nonfinite(graph: Graph, feeds: Mapping[str, Any], name: str, golden: M
     golden: the values of the other side. The float32 reference finds the node that computed it, which may be inside of
     a fused one; if that has none, the kernel computed it.
     """
-    makers: list[tuple[Node, np.ndarray]] = []
+    makers: list[tuple[Node, tuple[int, ...], float]] = []  # the node, the index of the element, the element
 
     def watch(each: str, array: Any) -> None:
         node = graph.producer(each) if each in graph.values else None
@@ -37,25 +37,18 @@ def first_nonfinite(graph: Graph, feeds: Mapping[str, Any], name: str, golden: M
         exact = golden.get(each)
         found = np.isnan(array) if exact is None else _bad(array, exact)
         if found.any():
-            makers.append((node, np.argwhere(found)[0] if array.ndim else np.array([], np.int64)))
+            index = tuple(int(i) for i in np.argwhere(found)[0]) if array.ndim else ()
+            makers.append((node, index, float(array[index])))
 
     interpret(graph, feeds, watch=watch)
     if not makers:
         return NonFinite(name, "NaN or infinity", (), "which the reference in float32 does not have")
-    node, index = makers[0]
-    at = tuple(int(i) for i in index)
+    node, at, value = makers[0]
     arrays = _operands(graph, feeds, node)
     described = ", ".join(_described(each, arrays[each], at) for each in dict.fromkeys(node.operands) if each)
-    value = _result(graph, feeds, node.outputs[0])[at]
     kind = "NaN" if np.isnan(value) else "infinity"
     within = "" if name in node.outputs else f" inside of {name!r}"
     return NonFinite(name, kind, at, f"computed by {node.title}{within} from {described}")
-
-
-def _result(graph: Graph, feeds: Mapping[str, Any], name: str) -> np.ndarray:
-    found: dict[str, np.ndarray] = {}
-    interpret(graph, feeds, watch=lambda each, array: found.update({each: array}) if each == name else None)
-    return found[name]
 
 
 def _operands(graph: Graph, feeds: Mapping[str, Any], node: Node) -> dict[str, Any]:

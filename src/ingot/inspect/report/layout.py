@@ -138,7 +138,7 @@ def _line(children: list[int | Path], groups: dict[Path, _Group], centre: dict[i
 
 def _stack(group: _Group, lines: list[_Line]) -> None:
     """Stack rows; those of a long group are in several columns, so that it is about square."""
-    width, height = max(line.width for line in lines), sum(line.height + GAP_Y for line in lines)
+    width, height = max((line.width for line in lines), default=0.0), sum(line.height + GAP_Y for line in lines)
     most = max(math.sqrt(width * height / FLAT), LEAST_COLUMN)
     margin, title = (MARGIN, TITLE) if group.path else (0.0, 0.0)
     left, top, bottom = margin, title + margin, 0.0

@@ -353,7 +353,10 @@ def _scaling(file: GgufFile, keys: _Keys) -> dict[str, Any] | None:
     attention = keys.factor("rope.scaling.attn_factor") or 1.0
     match kind:
         case "none" | "linear":
-            divisors = [1.0 if kind == "none" else factor] * (_rotated(keys) // 2)
+            count = _rotated(keys) // 2
+            if count > MAX_FACTORS:
+                raise LimitError(f"{keys.where('rope.dimension_count')}: too large, expected at most {2 * MAX_FACTORS}")
+            divisors = [1.0 if kind == "none" else factor] * count
         case "yarn":
             config_values: dict[str, Any] = {"rope_type": "yarn", "factor": factor}
             if keys.has("rope.scaling.original_context_length"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import LoadError, UnsupportedError
+from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.gguf.metadata import Entry, Metadata
 from ingot.load.gguf.tokenizer import tokenizer_files
 
@@ -20,6 +20,7 @@ _TEXT, _SCORE, _TYPE = 1, 2, 3  # of a piece
 _MODEL_TYPE, _SUFFIX, _IDS = 3, 24, {"unknown": 40, "bos": 41, "eos": 42, "padding": 43}  # of the trainer
 _CHARACTERS, _PREFIX, _TRIMS, _ESCAPES = 2, 3, 4, 5  # of the normalizer
 _DEFAULT_IDS = {"unknown": 0, "bos": 1, "eos": 2, "padding": -1}
+MAX_PIECES = 1 << 21
 _BYTE_PAIRS = 2  # a model type
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # types of fields
 
@@ -41,6 +42,8 @@ def sentence_piece_document(content: bytes, where: str, *, begins: bool, ends: b
     for field, value in _fields(content, where):
         if field == _PIECES:
             pieces.append(_message(value, where))
+            if len(pieces) > MAX_PIECES:
+                raise LimitError(f"{where}: too many pieces, expected at most {MAX_PIECES}")
         elif field == _TRAINER:
             trainer = _message(value, where)
         elif field == _NORMALIZER:

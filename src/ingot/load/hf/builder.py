@@ -166,7 +166,10 @@ class LayerBuilder:
         )
 
     def _layer_input(self, step: LayerInput, x: str) -> str:
-        assert self._layer_inputs is not None
+        if self._layer_inputs is None:
+            raise LoadError(
+                f"{step.gate.where}: layer_input: no inputs of layers, expected 'layer_inputs' of embedding"
+            )
         (every, size), layer = self._layer_inputs, self.names["layer"]
         width = self.names["width"]
         activation = ACTIVATIONS[step.activation.word(self.names, ACTIVATIONS)]
@@ -207,7 +210,8 @@ class LayerBuilder:
         eps = norm.eps.number(self.names)
         dims = self.graph.type(x).shape[-2 if norm.over == "heads" else -1 :]
         shape = tuple(dim for dim in dims if isinstance(dim, int))
-        assert len(shape) == len(dims)
+        if len(shape) != len(dims):
+            raise LoadError(f"{norm.where}: over: got heads of rows, expected queries, keys or values")
         path = f"{self.path}{norm.path}"
         weight = self._norm_weight(norm, path, shape) if norm.weight.evaluate(self.names) else None
         bias = self.weights.value(f"{path}.bias", shape, norm.where) if norm.bias.evaluate(self.names) else None

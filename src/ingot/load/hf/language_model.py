@@ -23,6 +23,7 @@ from ingot.load.hf.weights import Misfit, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK
 
 MAX_CONTEXT = 1 << 22  # tokens of a context
+_MOST_PREDICTING = 16  # layers for later tokens
 CLASSIFIER = "ForSequenceClassification"  # the end of an architecture's name
 
 
@@ -79,7 +80,7 @@ def load_language_model(
     blocks = sequences * each if cache_positions is None else max(each, -(-cache_positions // CACHE_BLOCK))
     cache = {"cache_blocks": blocks, "cache_dtype": cache_dtype, "slots": sequences}
     _build(graph, template, settings, found, context=context, **cache)
-    found.finish(_ignored(template, settings, found.prefix))
+    found.finish(_ignored(template, settings, found.prefix, folder.config))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config, blocks)
 
 
@@ -97,7 +98,7 @@ def load_dense(folder: Folder, context: int) -> LanguageModel:
     found = Weights(graph, folder, template, None)
     with _template_errors(template):
         build_dense(graph, template, settings, found, context)
-    found.finish(_ignored(template, settings, found.prefix))
+    found.finish(_ignored(template, settings, found.prefix, folder.config))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 
 
@@ -115,7 +116,7 @@ def load_classifier(folder: Folder, *, context: int, weights: DType | None = Non
     found = Weights(graph, folder, template, weights)
     with _template_errors(template):
         build_encoder(graph, template, settings, found, labels)
-    found.finish(_ignored(template, settings, found.prefix))
+    found.finish(_ignored(template, settings, found.prefix, folder.config))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 
 
@@ -183,7 +184,7 @@ def misfits(folder: Folder) -> tuple[Template, list[Misfit]]:
     found = Weights(graph, folder, template, None)
     context = min(settings.values["context"], CACHE_BLOCK)
     _build(graph, template, settings, found, context=context, cache_blocks=1, cache_dtype=f32, slots=1)
-    return template, found.misfits(_ignored(template, settings, found.prefix))
+    return template, found.misfits(_ignored(template, settings, found.prefix, folder.config))
 
 
 def _build(graph: Graph, template: Template, settings: Settings, found: Weights, **cache: Any) -> None:
@@ -222,9 +223,19 @@ def _context(template: Template, settings: Settings, context: int | None) -> int
     return context
 
 
-def _ignored(template: Template, settings: Settings, prefix: str) -> list[str]:
+def _ignored(template: Template, settings: Settings, prefix: str, config: Mapping[str, Any]) -> list[str]:
     """Return the patterns of weights that a file may contain although the template does not use them."""
     patterns = [prefix + pattern for pattern in template.ignored] + list(template.ignored)
+    patterns += [
+        f"{prefix}layers.{settings.values['layers'] + i}.*" for i in range(_predicting_layers(template, config))
+    ]
     if template.head is not None and template.head.tied.evaluate(settings.values):
         patterns.append(f"{template.head.linear.path}.weight")
     return patterns
+
+
+def _predicting_layers(template: Template, config: Mapping[str, Any]) -> int:
+    """Return the number of layers after the last one that predict later tokens, which the model does not need."""
+    inner = config.get(template.config_in) if template.config_in else config
+    count = inner.get("num_nextn_predict_layers") if isinstance(inner, dict) else 0
+    return count if type(count) is int and 0 < count <= _MOST_PREDICTING else 0

@@ -47,7 +47,8 @@ def _queries(builder: LayerBuilder, latent: Latent, x: str, outputs: int) -> str
             raise LoadError(f"{fields}: got none, expected the rank of the queries ({latent.where})")
         q = builder.linear(latent.q, x, width, outputs)
     else:
-        assert latent.q_a and latent.q_norm and latent.q_b
+        if latent.q_a is None or latent.q_norm is None or latent.q_b is None:
+            raise LoadError(f"{latent.where}: q_rank: got {rank}, expected q_a, q_norm and q_b with it")
         short = builder.norm(latent.q_norm, builder.linear(latent.q_a, x, width, rank))
         q = builder.linear(latent.q_b, short, rank, outputs)
     return builder.scaled(latent.q_factor.number(builder.names), q)

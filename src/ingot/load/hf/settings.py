@@ -63,7 +63,7 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
     for name, row in template.config.items():
         keys[name] = row.paths[0]
         values[name] = _read(row, config, where, values, keys)
-        if name == "layers" and values[name] > MAX_LAYERS:
+        if name == "layers" and _is("size", values[name], values) and values[name] > MAX_LAYERS:
             raise LimitError(f"{where}: {row.paths[0]}: too many, got {values[name]}, expected at most {MAX_LAYERS}")
     for name, expression in template.let.items():
         values[name] = _computed(expression, values, keys, where)
@@ -153,7 +153,11 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
             if not _is("size", values.get("layers"), values):
                 raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
-        return _computed(fallback, words | values, keys, where)
+        found = _computed(fallback, words | values, keys, where)
+        _expect_supported(key, found, f"{field_path}: {'null' if is_there else 'missing'}", values)
+        return found
+    if key.type == "cycle" and not _is("size", values.get("layers"), values):
+        raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
     if key.type == "per_layer" and not isinstance(value, list) and _is("size", values.get("layers"), values):
         value = [value] * values["layers"]
     _check(key, value, field_path, values)
@@ -190,6 +194,11 @@ def _check(key: Key, value: Any, field_path: str, values: Mapping[str, Any]) -> 
             if each not in key.options:
                 expected = f"one of {', '.join(key.options)} ({key.where})"
                 raise UnsupportedError(f"{field_path}: got {each!r}, expected {expected}")
+    _expect_supported(key, value, field_path, values)
+
+
+def _expect_supported(key: Key, value: Any, field_path: str, values: Mapping[str, Any]) -> None:
+    """Raise UnsupportedError for a value that the template does not support."""
     allowed = [expression.evaluate(values) for expression in key.only]
     if allowed and value not in allowed:
         expected = f"{' or '.join(map(repr, allowed))} ({key.where})"

@@ -290,6 +290,11 @@ class _Reader:
             expected = "q, k, v, or q, k if values are keys, or qkv, split, or latent"
             raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected {expected}")
         latent = found.get("latent")
+        unused = {"clip", "gated", "shared", "v_norm"} if latent else {"gated", "shared"} if "qkv" in found else set()
+        if unread := sorted(unused & found.keys()):
+            raise LoadError(
+                f"{item.where}: options of separate projections, got {', '.join(unread)}, expected none here"
+            )
         shared = found["shared"].fields(("from", "like")) if "shared" in found else None
         bias = found["bias"].expression() if "bias" in found else None
         linear = {key: self._linear(found[key], bias) for key in ("q", "k", "v", "qkv", "out", "gate") if key in found}

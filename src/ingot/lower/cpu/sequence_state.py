@@ -12,7 +12,8 @@ from ingot.lower.view import View
 
 
 def _declare(op: str, strided: tuple[str, ...], names: dict[str, str], sizes: dict[str, tuple[str, int]]) -> None:
-    """Declare the kernel of an op. strided: operands with a stride of rows; the others are dense.
+    """Declare the kernel of an op. strided: operands with a stride of rows, as the result has then; the others
+    are dense.
 
     names: the fields of operands that are called otherwise; sizes: the operand and the axis of each dim.
     """
@@ -27,7 +28,10 @@ def _declare(op: str, strided: tuple[str, ...], names: dict[str, str], sizes: di
             for name, value in given.items()
             if value is not None
         }
-        out = lowering.accepted_result(node.outputs[1], lambda view: view.has_adjacent_columns)
+        if strided:
+            out = lowering.accepted_result(node.outputs[1], lambda view: view.has_adjacent_columns)
+        else:
+            out = lowering.result(node.outputs[1])
         all_views = views | {"state": state, "out": out}
         fields: dict[str, Field] = {names.get(name, name): pointer(view) for name, view in all_views.items()}
         fields |= {name: all_views[operand].shape[axis] for name, (operand, axis) in sizes.items()}
