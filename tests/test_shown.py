@@ -78,7 +78,7 @@ TRAINING = {
     "cosine": "Cosine(lr=0.1, steps=10, warmup=0, floor=0.0)",
     "lora": "Lora(r=8, alpha=16.0, targets=None, seed=0)",
     "trade": "Trade(nbytes=",
-    "written": "Written(coded=1, kept=2, before=3, after=4)",
+    "written": "Written(coded=1, kept=2, before=3, after=4, widened=())",
     "calibrated": "Calibrated(coded=1, kept=2)",
     "quantize_plan": "Plan(format='int4', group=None, zero_points=False, vocabulary='int8', int8=(), keep=())",
     "report": "<Report: 1 matrix, 10 bytes>",

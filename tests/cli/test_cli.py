@@ -60,9 +60,8 @@ def test_help_names_every_command(call, monkeypatch):
     assert code == 0 and "..." not in out.partition("Commands:")[2]  # no line of help is cut
     names = "run generate chat memory perplexity quantize "
     names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-web emit-onnx bench dot "
-    names += (
-        "inspect-node inspect-tensor trace-node validate contract serve batch compare explain-tensor plan-diff report"
-    )
+    names += "inspect-node inspect-tensor trace-node validate contract serve batch compare explain-tensor plan-diff report"
+        " profile"
     for name in names.split():
         assert name in commands.commands and name in out
 
@@ -275,7 +274,7 @@ def test_shells_complete_commands():
     asked = os.environ | {"_INGOT_COMPLETE": "bash_complete", "COMP_WORDS": "ingot expl", "COMP_CWORD": "1"}
     asker = process(env=asked)
     out, err = asker.communicate(timeout=60)
-    assert (out, err, asker.returncode) == ("plain,explain\n", "", 0)
+    assert (out, err, asker.returncode) == ("plain,explain\nplain,explain-tensor\n", "", 0)
 
 
 @pytest.mark.parametrize(("columns", "is_cut"), [(None, False), ("60", True)])

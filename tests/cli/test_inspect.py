@@ -131,7 +131,7 @@ EXAMPLES += [line.partition("  #")[0].strip() for line in DOCUMENT.splitlines() 
 
 
 def test_every_command_has_an_example() -> None:
-    assert {line.split()[1] for line in EXAMPLES} == {command.name for command in COMMANDS}
+    assert {line.split()[1] for line in EXAMPLES} == {"bench", "profile", *(command.name for command in COMMANDS)}
     for command in COMMANDS:
         assert any(line.split()[1] == command.name for line in (command.help or "").splitlines() if "ingot" in line)
 

@@ -170,7 +170,7 @@ def test_a_precision_is_ranked_by_its_error() -> None:
 def test_a_language_model_is_compared_by_layer_and_position() -> None:
     ids = np.arange(5, dtype=np.int32)
     found = ingot.compare(TINY_LM, inputs={"ids": ids}, b="interpret")
-    assert found.agrees and found.value("model.logits").shape == (5, 4096)
+    assert found.agrees and found.value("logits").shape == (5, 4096)
     ranked = ingot.compare(TINY_LM, precision="int8", against="f32", dims={"rows": 3})
     assert "int8" in ranked.a and any("mlp" in name or "gated" in name for name in ranked.keep_wider)
     with pytest.raises(InputError, match="the input ids and the dim rows, got image"):

@@ -204,7 +204,16 @@ def test_symbolic_attributes(rng):
     graph.bind({"B": 2, "S": 5}).validate()
 
 
-ORACLE |= quantize_cases.ORACLE
+def repeated_ngrams(tokens, *, size, vocab):
+    found = torch.zeros(len(tokens), vocab, dtype=torch.bool)
+    for row, words in zip(found, tokens.tolist(), strict=True):
+        ngrams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
+        last = tuple(words[len(words) - size + 1 :])
+        row[[ngram[-1] for ngram in ngrams if ngram[:-1] == last]] = True
+    return found
+
+
+ORACLE |= quantize_cases.ORACLE | {"repeated_ngrams": repeated_ngrams}
 # Cases of ONNX's rules compare strings, tables, trees, boxes, and what has no samples.
 WITHOUT_ORACLE = {"dims", "random_uniform", "label_encode", "tfidf", "tree_ensemble", "unique", "non_max_suppression"}
 WITHOUT_ORACLE |= {"decode_image", "pairwise_coupling", "roi_align"}  # cases of their rules have some

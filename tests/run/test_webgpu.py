@@ -55,6 +55,7 @@ GAPS = {
     "attention_dropout": "its step is f64", "attention_dropout_gradient": "its step is f64",
     "bitcast": "types that memory has wider", "dropout": "its step is f64", "dynamic_quantize": "f64",
     "draw_uniform": "f64", "linear_attention": "its recurrence has no shader yet",
+    "repeated_ngrams": "its tokens have no shader yet",
     "causal_conv": "states have no shader yet", "linear_attention_of_rows": "states have no shader yet",
     "linear_recurrence": "states have no shader yet", "selective_scan": "states have no shader yet",
     "quantize": "integers of 16 bits and 4, floats of 8", "dequantize": "integers of 16 bits and 4, floats of 8",

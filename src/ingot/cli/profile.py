@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @as_json
 def profile(model: Model, runs: int, top: int, output: str | None, form: str, as_json: bool) -> None:
-    """Trace MODEL on random inputs: when each thread computes each step, and where it waits.
+    """Trace when each thread computes each step of a run.
 
-    The runs have no additional barriers. The time of a step is the sum over its threads, the median of all runs.
-    FILE has a row for each thread, with its steps
-    and waits, and a row of compilation: the passes, the choice of kernels, the plan and the packing of weights.
+    MODEL runs on random inputs, without additional barriers. The time of a step is the sum over its threads, the median
+    of all runs. FILE has a row for each thread, with its steps and waits, and a row of compilation: the passes, the
+    choice of kernels, the plan and the packing of weights.
 
     \b
     Examples:

@@ -117,7 +117,7 @@ class Opening:
             raise LimitError(
                 f"{path}: too large for a context of {plan.context}, got {total} bytes, expected at most {self.budget}"
             )
-        for _ in range(2):  # a shorter context leaves room beside a smaller draft model
+        for _ in range(2):  # a shorter context needs a smaller cache of the draft model, too
             rest = max(1, self.budget - self._drafting(plan.context))
             shorter = memory_of(path, sequences=self.sequences, cache_positions=positions, budget=rest, **self.language)
             if shorter.total + self._drafting(shorter.context) > self.budget:

@@ -286,7 +286,7 @@ static void *keep_running(void *runs) {
   void *bindings[1] = {c->first};
   int32_t is_halved = 0;
   for (int32_t i = 0; i < rounds || !is_halved; i++) {
-    int64_t times[STEPS][4][2];
+    int64_t times[STEPS][8][2];
     ingot_fault fault = {0};
     memset(c->values, 0xff, sizeof c->values);
     __atomic_store_n(&c->stop, 0, __ATOMIC_RELAXED);

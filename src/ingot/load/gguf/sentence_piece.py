@@ -20,7 +20,7 @@ _TEXT, _SCORE, _TYPE = 1, 2, 3  # of a piece
 _MODEL_TYPE, _SUFFIX, _IDS = 3, 24, {"unknown": 40, "bos": 41, "eos": 42, "padding": 43}  # of the trainer
 _CHARACTERS, _PREFIX, _TRIMS, _ESCAPES = 2, 3, 4, 5  # of the normalizer
 _DEFAULT_IDS = {"unknown": 0, "bos": 1, "eos": 2, "padding": -1}
-MAX_PIECES = 1 << 21
+MAX_PIECES = 1 << 21  # of a file
 _BYTE_PAIRS = 2  # a model type
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # types of fields
 

@@ -140,7 +140,7 @@ class _CachedAttention:
         self._blocks = blocks
         self._dtype = cache_dtype
         self._kept = Kept()
-        self._positions = Positions(Rotations(template, settings, context), context, self._placed)
+        self._positions = Positions(Rotations(template, settings, context), context, _placed)
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
@@ -190,8 +190,9 @@ class _CachedAttention:
             graph.set_state(each, update)
         return node.outputs[0], node.outputs[1]
 
-    def _placed(self, builder: LayerBuilder, name: str, table: np.ndarray) -> str:
-        """Gather rows [rows, 1, dim] of a table at the rows' positions."""
-        rows = self._graph.add("gather", [self._graph.add_weight(name, table), "positions"], f"{name}.rows", axis=0)
-        shape = (*builder.rows, 1, table.shape[1])
-        return self._graph.add("reshape", [rows.output], f"{name}.heads", shape=shape).output
+
+def _placed(builder: LayerBuilder, name: str, table: np.ndarray) -> str:
+    """Gather rows [rows, 1, dim] of a table at the rows' positions."""
+    graph = builder.graph
+    rows = graph.add("gather", [graph.add_weight(name, table), "positions"], f"{name}.rows", axis=0)
+    return graph.add("reshape", [rows.output], f"{name}.heads", shape=(*builder.rows, 1, table.shape[1])).output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Node
 from ingot.lower.cpu.durations import NS
@@ -43,7 +45,7 @@ def _declare(op: str, strided: tuple[str, ...], names: dict[str, str], sizes: di
         }  # fmt: skip
         if op == "linear_attention_of_rows":
             fields |= {"scale": node.scale, "decay_dim": _decay_dim(views.get("decay"))}
-        each = state.size // state.shape[0]
+        each = prod(state.shape[1:])
         work = out.shape[0] * each * (NS.state if op != "selective_scan" else NS.scanned)
         lowering.step(kernel, f"{op}_args", fields, [*views.values(), before], [state, out], work=work, keeps=1)
 
