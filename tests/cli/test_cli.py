@@ -60,8 +60,10 @@ def test_help_names_every_command(call, monkeypatch):
     assert code == 0 and "..." not in out.partition("Commands:")[2]  # no line of help is cut
     names = "run generate chat memory perplexity quantize "
     names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-web emit-onnx bench dot "
-    names += "inspect-node inspect-tensor trace-node validate contract serve batch compare explain-tensor plan-diff report"
-        " profile"
+    names += (
+        "inspect-node inspect-tensor trace-node validate contract serve batch compare explain-tensor plan-diff report "
+    )
+    names += "profile"
     for name in names.split():
         assert name in commands.commands and name in out
 
