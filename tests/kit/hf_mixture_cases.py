@@ -176,6 +176,25 @@ MIXTURE_CASES = [
         {**_LLAMA4, "attn_temperature_tuning": False, "attention_chunk_size": None},
     ),
     _slow("phimoe", "phimoe", _PHI),
+    Case(
+        "phimoe, longrope",
+        "phimoe",
+        {
+            **_PHI,
+            "max_position_embeddings": 256,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "original_max_position_embeddings": 64,
+                "short_factor": [1.0, 1.1, 1.2, 1.5],
+                "long_factor": [1.5, 2.0, 3.0, 4.0],
+                "short_mscale": 1.1,
+                "long_mscale": 1.2,
+            },
+        },
+        context=64,
+        is_slow=True,
+    ),
     _slow(
         "phimoe, options",
         "phimoe",

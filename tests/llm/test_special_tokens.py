@@ -83,6 +83,7 @@ def test_an_id_that_the_tokenizer_gives_to_another_text_stays_its_own(tmp_path: 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tokenizer_config": {"added_tokens_decoder": [1]}}, "added_tokens_decoder: got [1]"),
     ({"tokenizer_config": {"added_tokens_decoder": {"x": END}}}, "added_tokens_decoder: got {'x'"),
+    ({"tokenizer_config": {"added_tokens_decoder": {"4" * 5000: END}}}, "added_tokens_decoder: got {'444"),
     ({"tokenizer_config": {"added_tokens_decoder": {"405": {"content": 5}}}}, "405: not a token"),
     ({"tokenizer_config": {"added_tokens_decoder": {"405": {"content": ""}}}}, "added_tokens_decoder: got"),
     ({"tokenizer_config": {"added_tokens_decoder": {"500": STRIPS}}}, "id 500 after a gap, expected 405"),

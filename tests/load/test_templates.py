@@ -336,3 +336,17 @@ def test_decoders_are_no_sessions(saved):
     folder, _, _ = saved(CASES[0])
     with pytest.raises(ingot.InputError, match=r"use ingot\.LLM"):
         ingot.InferenceSession(folder)
+
+
+def test_layers_for_later_tokens_are_left_out(tmp_path: Path):
+    """Folders of DeepSeek V3 and GLM 4.5 have layers of multi-token prediction behind the last one."""
+    case = next(case for case in CASES if case.name == "llama")
+    save_model(case, tmp_path)
+    weights, config = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
+    last = config["num_hidden_layers"]
+    weights |= {f"model.layers.{last}.eh_proj.weight": np.zeros((2, 2), np.float32)}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ingot.LoadError, match="eh_proj"):
+        load_language_model(read_folder(tmp_path), context=None)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
+    assert load_language_model(read_folder(tmp_path), context=None).graph

@@ -46,6 +46,30 @@ def with_steps(steps: str) -> str:
 ATTACKS: list[Attack] = [
     ("link out of the folder", _link, LoadError, "leads outside the folder"),
     attack("empty", "", LoadError, "empty file"),
+    attack(
+        "an input of layers that the embedding has not",
+        with_steps("  - layer_input: {gate: a, out: b}\n"),
+        LoadError,
+        "layer_input: no inputs of layers, expected 'layer_inputs'",
+    ),
+    attack(
+        "norms of heads of rows",
+        with_steps("  - norm: {name: a, over: heads}\n"),
+        LoadError,
+        "over: got heads of rows",
+    ),
+    attack(
+        "a number of layers that is a word",
+        f"{LLAMA}config:\n  layers: {{key: model_type, type: word}}\n",
+        LoadError,
+        "layers: got 'llama', expected an integer",
+    ),
+    attack(
+        "options that a projection does not read",
+        f"{LLAMA}parts:\n  a:\n    - attention: {{qkv: a, split: stacked, out: b, gated: 'true'}}\n",
+        LoadError,
+        "options of separate projections, got gated",
+    ),
     attack("a list", "- 1\n", LoadError, "expected a mapping"),
     attack("bytes that are no text", b"\xff\xfe\x00", LoadError, "not UTF-8"),
     attack("a tag of Python", "!!python/object/apply:os.system ['true']\n", LoadError, "expected a mapping"),
