@@ -1,4 +1,4 @@
-"""How a graph is displayed: in a line, as text, and in a notebook."""
+"""The forms of a graph for people: a line, text, and HTML for notebooks."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _COMPILING = 1_000_000  # the number of the row of compilation in a timeline, behind those of threads
 
 Format = Literal["chrome", "speedscope"]
-FORMATS: tuple[Format, ...] = ("chrome", "speedscope")
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ static inline int64_t slot_of(const paged_rows *t, int64_t r) {
   return paged_block(t, t->owners[r], 0);
 }
 
-/* Whether the sequence of row r begins there. */
+/* Return whether row r is the first of its sequence. */
 static inline int slot_begins(const paged_rows *t, int64_t r) { return t->positions[r] == 0; }
 
 #endif

@@ -51,7 +51,7 @@ def is_float(array: np.ndarray) -> bool:
 
 @dataclass(slots=True)
 class Bounds:
-    """How far values may be from those of float64, if every node of a graph errs by its op's tolerance.
+    """Bounds of the errors of values against float64, if every node of a graph errs by its op's tolerance.
 
     errors: relative to max(1, |expected|), by name. undecided: values of integers that such errors change.
     """

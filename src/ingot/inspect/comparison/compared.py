@@ -22,7 +22,7 @@ _HALF = 0.5  # of the energy of all local errors
 
 @dataclass(slots=True)
 class _Measured:
-    """What the runs found out about a value. problem, detail: as in `ComparedValue`, from its type."""
+    """The measurements of one value. problem, detail: as in `ComparedValue`, from its type."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -18,7 +18,7 @@ _MOST_PERMUTED = 5  # the largest rank whose orders of axes are tried
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """How far an array is from the expected one.
+    """The error of an array against the expected one.
 
     maximum, mean, median, quantile: of |got - expected| / max(1, |expected|) over all elements; quantile is that of
     99.9 %. A NaN or an infinity that the other side lacks counts as an infinite error. ulp: the largest distance in

@@ -1,4 +1,4 @@
-"""Where the first NaN or infinity of a run comes from."""
+"""The node that computes the first NaN or infinity of a run."""
 
 from __future__ import annotations
 

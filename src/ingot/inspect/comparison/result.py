@@ -81,7 +81,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether every value is within its tolerance, and watching changed no bit."""
+        """True if every value is within its tolerance, and watching changed no bit."""
         return self.first is None and not self.changed
 
     def value(self, name: str) -> ComparedValue:

@@ -27,7 +27,7 @@ Watch = Callable[[Arrays], Arrays]
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """What computes a value on a side: an op, the kernel that runs it, and the nodes of the model's file."""
+    """The origin of a value on a side: an op, the kernel that runs it, and the nodes of the model's file."""
 
     op: str
     kernel: str
