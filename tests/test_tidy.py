@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -428,6 +429,12 @@ def test_no_skips():
                 if isinstance(node, ast.Attribute) and node.attr in ("skip", "skipif", "xfail", "importorskip"):
                     found.add((path.name, function.name))
     assert found == ALLOWED_SKIPS
+
+
+def test_names_of_test_files_differ():
+    """pytest imports test files by their names alone, and refuses a second one of a name."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_module_is_reachable():

@@ -182,8 +182,9 @@ class Models:
                     await self._begin(model, "unloading", self._unload(model))
 
     def is_alive(self) -> bool:
-        """Whether no thread of a loaded model has ended by a bug."""
-        return all(model.running is None or model.running.is_alive for model in self._models.values())
+        """Whether no thread of a loaded model has ended by a bug; threads end without one after `stop`."""
+        running = [model.running for model in self._models.values() if model.running is not None]
+        return self._is_stopped or all(each.is_alive for each in running)
 
     def stop(self) -> None:
         """End all answers with an error; no model accepts others or is loaded. Any thread may call it."""
