@@ -23,7 +23,7 @@ from starlette.routing import Route
 import ingot
 from http_server import command, everything, opened, post
 from ingot.cli.demo_language import FOLDER
-from ingot.serve import app
+from ingot.serve import app, connections
 from ingot.serve.access import keys_of_file
 from ingot.serve.connections import Limits
 from ingot.serve.limits import MAX_BODY_BYTES, MAX_JSON_DEPTH, expect_shallow
@@ -268,14 +268,14 @@ def test_a_server_that_ends_is_live_and_not_ready():
 # -- streams that nothing cuts ----------------------------------------------------------------------------------------
 
 
-def counting(seconds: float, pause: float = 0) -> Starlette:
+def counting(seconds: float, pause: float = 0, space: int = 0) -> Starlette:
     """An application whose answer is a stream of five numbers. seconds: between two of them. pause: the seconds before
-    the last one for which the whole process does nothing.
+    the last one for which the whole process does nothing. space: bytes after each number.
     """
 
     async def numbers() -> AsyncIterator[bytes]:
         for number in range(5):
-            yield b"<%d>" % number
+            yield b"<%d>" % number + b" " * space
             time.sleep(pause if number == 3 else 0)
             await asyncio.sleep(seconds)
 
@@ -316,6 +316,21 @@ def test_a_pause_of_the_process_takes_no_time_from_the_answers_of_a_server_that_
         time.sleep(0.05)
     with connection:
         assert numbers_of(connection) == [b"0", b"1", b"2", b"3", b"4"] and not stopped.is_set()
+
+
+def test_a_client_that_does_not_read_does_not_hold_a_server_that_ends(monkeypatch):
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 0.2)
+    application, stopped = counting(0.01, space=8 << 20), threading.Event()
+    application.state.stop = stopped.set
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with serving(application, Limits(drain_seconds=0.2)) as address:
+            host, port = address.removeprefix("http://").split(":")
+            connection.connect((host, int(port)))
+            connection.sendall(post("/", b"{}"))
+            time.sleep(0.05)
+            begin = time.monotonic()
+        assert stopped.is_set() and time.monotonic() - begin < 20 < Limits().stall_seconds
 
 
 def test_a_client_that_goes_ends_the_first_of_its_requests_too(address):
@@ -395,6 +410,26 @@ def drain(oracles: dict[str, str], seed: int) -> None:
         process.communicate(timeout=300)
     assert texts == [oracles[prompt] for prompt in prompts], f"seed {seed}"
     assert process.returncode == -signal.SIGTERM
+
+
+def test_of_ten_times_as_many_requests_as_fit_some_are_refused_and_the_others_right(oracles):
+    async def ask(client: httpx.AsyncClient, prompt: str) -> bool:
+        body = {"prompt": prompt, "max_tokens": 16, "temperature": 0}
+        got = await client.post("/v1/completions", json=body)
+        if got.status_code == 429:
+            return got.headers["retry-after"] != "1"
+        assert got.json()["choices"][0]["text"] == oracles[prompt]
+        return True
+
+    async def ask_all(address: str) -> list[bool]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits) as client:
+            return await asyncio.gather(*(ask(client, prompt) for prompt in 10 * list(oracles)))
+
+    with served(max_waiting=4) as address:  # and four that are drawn
+        answered = asyncio.run(ask_all(address))
+        assert 8 <= sum(answered) < 80 == len(answered)
+        assert asyncio.run(ask_all(address)).count(True) >= 8
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -146,6 +146,8 @@ class Connection(HttpToolsProtocol):
         """Remove the request, and wait for the next one."""
         del self._unanswered[0]
         super().on_response_complete()
+        if self._unanswered:  # the time of the next one is not idle, as older versions of uvicorn have it
+            self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
         """Start the timer of a client that does not read."""
