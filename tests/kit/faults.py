@@ -1,8 +1,8 @@
 """Faults at the n-th call, for each n: allocations and calls of the system that fail, and the end of the process.
 
-`LD_PRELOAD=faults.so python tests/kit/faults.py WORK KIND [STRIDE [ERRNO]]` tries a work of WORKS under faults of a
-kind, each in a forked child, and prints what was wrong; `library` compiles faults.so. The exit code is 1 when something
-was.
+`LD_PRELOAD=faults.so python tests/kit/faults.py WORK KIND [--stride N] [--errno E] [--keep]` tries a work of WORKS
+under faults of a kind, each in a forked child, and prints what was wrong; `library` compiles faults.so. The exit code
+is 1 when something was. With --keep, the number of faults goes to the ledger.
 
 A work ends well, or in a typed error. What it should write is whole or not there, what it should replace is as before
 or replaced, and the same work succeeds afterwards.
@@ -10,6 +10,7 @@ or replaced, and the same work succeeds afterwards.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import errno
 import os
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from forked import FAILURES
+from fuzz import ledger
 from ingot.errors import IngotError, IngotWarning
 from places import KIT
 
@@ -260,12 +262,20 @@ def _in_child(judge: Callable[[], str]) -> str:
 
 
 def main() -> int:
-    name, kind, *rest = sys.argv[1:]
-    stride, code = [*map(int, rest), *(1, errno.ENOSPC)[len(rest) :]]
-    outcomes = list(Trial(name).run(kind, stride, code))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", choices=WORKS)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--stride", type=int, default=1, help="try each so manieth call")
+    parser.add_argument("--errno", type=int, default=errno.ENOSPC, help="of calls of the system that fail")
+    parser.add_argument("--keep", action="store_true", help="add the number of faults to the ledger")
+    options = parser.parse_args()
+    outcomes = list(Trial(options.work).run(options.kind, options.stride, options.errno))
     wrong = [outcome for outcome in outcomes if outcome[0] == "!"]
     print(*wrong, sep="\n", end="\n" if wrong else "")
-    print(f"{name}, {kind}: {len(outcomes)} faults, {dict(Counter(each for each in outcomes if each[0] != '!'))}")
+    counts = dict(Counter(each for each in outcomes if each[0] != "!"))
+    print(f"{options.work}, {options.kind}: {len(outcomes)} faults, {counts}")
+    if options.keep and not wrong:
+        ledger.faulted(options.work, options.kind, len(outcomes))
     return int(bool(wrong) or not outcomes)
 
 

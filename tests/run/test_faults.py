@@ -28,7 +28,7 @@ def expect_nothing_wrong(preload: Path, *arguments: object) -> None:
 
 @pytest.mark.parametrize("kind", ["allocation", "system"])
 def test_some_faults_of_a_save(preload: Path, kind: str) -> None:
-    expect_nothing_wrong(preload, "save", kind, 9)
+    expect_nothing_wrong(preload, "save", kind, "--stride", 9)
 
 
 @pytest.mark.slow
@@ -41,7 +41,7 @@ def test_any_allocation_may_fail(preload: Path, work: str) -> None:
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("work", WORKS)
 def test_any_call_of_the_system_may_fail(preload: Path, work: str, code: int) -> None:
-    expect_nothing_wrong(preload, work, "system", 1, code)
+    expect_nothing_wrong(preload, work, "system", "--errno", code)
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from ingot.errors import InputError
+
 SECONDS = 60  # of an answer
 
 
@@ -19,8 +21,15 @@ class Application:
         self._loop.run_until_complete(self._life.__aenter__())
 
     def post(self, path: str, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> int:
-        """Post a request; return the status of the answer. Raises what the application does not answer."""
-        return self._loop.run_until_complete(asyncio.wait_for(self._post(path, body, kind, headers or {}), SECONDS))
+        """Post a request; return the status of the answer.
+
+        Raises InputError for a status from 400 on, and what the application does not answer.
+        """
+        answer = asyncio.wait_for(self._post(path, body, kind, headers or {}), SECONDS)
+        status = self._loop.run_until_complete(answer)
+        if status >= 400:
+            raise InputError(f"status {status}")
+        return status
 
     async def _post(self, path: str, body: bytes, kind: str, headers: Mapping[str, str]) -> int:
         given = {"content-type": kind, "content-length": str(len(body))} | headers
@@ -53,10 +62,10 @@ class Transport(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 80)})
-        self.is_closed = False
+        self.is_closed, self.written = False, b""
 
     def write(self, data: Any) -> None:
-        pass
+        self.written += bytes(data)
 
     def is_closing(self) -> bool:
         return self.is_closed
@@ -99,12 +108,17 @@ class Bytes:
         self._made = lambda: Connection(config, ServerState(), {}, self._loop)
 
     def receive(self, content: bytes) -> None:
-        """Receive bytes in two parts, then the end of the connection. Raises what the connection does not handle."""
-        self._loop.run_until_complete(self._receive(content))
+        """Receive bytes in two parts, then the end of the connection.
+
+        Raises InputError for bytes that are refused, and what the connection does not handle.
+        """
+        written = self._loop.run_until_complete(self._receive(content))
         if self._failed:
             raise self._failed.pop()
+        if b"HTTP/1.1 4" in written:
+            raise InputError("refused")
 
-    async def _receive(self, content: bytes) -> None:
+    async def _receive(self, content: bytes) -> bytes:
         connection, transport = self._made(), Transport()
         connection.connection_made(transport)
         for part in (content[: len(content) // 2], content[len(content) // 2 :]):
@@ -114,3 +128,4 @@ class Bytes:
         connection.connection_lost(None)
         for _ in range(3):
             await asyncio.sleep(0)
+        return transport.written

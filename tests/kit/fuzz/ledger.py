@@ -35,6 +35,18 @@ executions that were findings when they ran, many of them of one kind.
 |---|---|---|---|---|---|---|---|---|---|---|
 """
 
+FAULTS_HEAD = """
+## Faults
+
+`tests/kit/faults.py` lets the n-th allocation of the C core, of numpy or of a mapping fail, lets the n-th call of the
+system fail, or kills the process there. A work must end well or in an `IngotError`; what it writes must be complete or
+absent, and what it replaces as before or replaced; and the same work must succeed afterwards. The table has the number
+of faults that each work survived.
+
+| work | failed allocations | failed calls | kills |
+|---|---|---|---|
+"""
+
 
 def read() -> dict[str, Any]:
     """targets: counts by target; findings: by id, `{target, what, is_open}`."""
@@ -60,6 +72,14 @@ def found(target: str, id: str, what: str) -> None:
     """Add a finding."""
     ledger = read()
     ledger["findings"].setdefault(id, {"target": target, "what": what, "is_open": True})
+    write(ledger)
+
+
+def faulted(work: str, kind: str, faults: int) -> None:
+    """Add faults of a kind that a work survived, see `faults.py`."""
+    ledger = read()
+    row = ledger.setdefault("faults", {}).setdefault(work, {})
+    row[kind] = row.get(kind, 0) + faults
     write(ledger)
 
 
@@ -92,7 +112,15 @@ def page() -> str:
         counts = [f"{row.get(key, 0):,}" for key in (*KINDS, "edges", "inputs")]
         parts.append(f"| `{name}` | {target.what} | {' | '.join(counts)} | {totals[name]} | {still[name]} |\n")
     parts += ["\n## Findings\n\n", *(_finding(each) for each in found)] if found else []
-    return "".join([*parts, _catalogue()])
+    return "".join([*parts, _faults(ledger.get("faults", {})), _catalogue()])
+
+
+def _faults(counts: dict[str, dict[str, int]]) -> str:
+    parts = [FAULTS_HEAD]
+    for work, row in counts.items():
+        cells = [f"{row.get(kind, 0):,}" for kind in ("allocation", "system", "kill")]
+        parts.append(f"| {work} | {' | '.join(cells)} |\n")
+    return "".join(parts)
 
 
 def _finding(finding: dict[str, Any]) -> str:
