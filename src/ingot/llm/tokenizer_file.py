@@ -193,6 +193,8 @@ def _checked_part(part: dict[str, Any], where: str) -> float:
     pattern = part.get("pattern")
     if isinstance(pattern, dict) and "Regex" in pattern:
         check_linear(pattern["Regex"], where)
+    if isinstance(pattern, dict) and not isinstance(pattern.get("String", ""), str):
+        raise LoadError(f"{where}: pattern: got {shown(pattern)}, expected a string or an expression")
     if part["type"] == "TemplateProcessing":
         _check_count(len(json.dumps(part)), 1 << 16, "characters", where)
     for key in ("content", "prepend", "pattern", "replacement"):
