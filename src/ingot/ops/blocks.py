@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ingot.errors import ShapeError
-from ingot.ir.dtype import DType, f32, u8
+from ingot.ir.dtype import DType, f16, f32, u8
 from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 from ingot.ops.quantize import FLOATS
@@ -196,3 +196,39 @@ def decode_blocks(x, *, type: Type, dtype: DType):
         elements = BLOCKS[type].decode(_blocks_of(x, type))
         elements = elements.astype(dtype.numpy, copy=False)
     return elements.reshape(*x.shape[:-1], x.shape[-1] // BLOCKS[type].nbytes * BLOCKS[type].elements)
+
+
+def _infer_affine(x, scale, minimum, *, type):
+    elements = BLOCKS[type].elements
+    fits = (x.dtype, x.rank, scale.dtype, scale.rank) == (u8, 2, f16, 2) and scale == minimum
+    if fits and x.is_static and scale.is_static:
+        (n, k), (rows, groups) = x.shape, scale.shape
+        fits = rows == n and groups > 0 and k % (groups * elements) == 0
+    if not fits:
+        expected = f"expected u8 rows and two f16 for each of their groups of a multiple of {elements} elements"
+        raise ShapeError(f"affine_blocks: got {x}, {scale} and {minimum}, {expected}")
+    n, k = x.shape
+    return TensorType(u8, (n, None if k is None else k // elements * BLOCKS[type].nbytes))
+
+
+@op(
+    computes=False,
+    infer=_infer_affine,
+    samples=[
+        sample("x:u8<16[3,128] s:f16>0.01<0.1[3,2] m:f16>-1<1[3,2]", type="q4_1"),
+        sample("x:u8<32[2,64] s:f16>0.01<0.1[2,2] m:f16>-1<1[2,2]", type="q5_1"),
+        sample("x:u8<16[0,32] s:f16>0.01<0.1[0,1] m:f16>-1<1[0,1]", type="q4_1"),
+    ],
+)
+def affine_blocks(x, scale, minimum, *, type: Literal["q4_1", "q5_1"]):
+    """The rows of GGUF blocks, u8[n, bytes], of elements x * scale + minimum: integers of 4 or 5 bits, u8[n, k], with a
+    scale and a minimum for each group of columns, f16[n, groups].
+    """
+    elements = BLOCKS[type].elements
+    n, blocks = x.shape[0], x.shape[1] // elements
+    halves = x.reshape(n, blocks, 2, elements // 2)
+    fields = [halves[:, :, 0] & np.uint8(15) | (halves[:, :, 1] & np.uint8(15)) << np.uint8(4)]
+    if type == "q5_1":
+        fields.insert(0, np.packbits(x.reshape(n, blocks, elements) >> np.uint8(4) & np.uint8(1), 2, "little"))
+    heads = np.repeat(np.stack([scale, minimum], 2).astype("<f2"), blocks // scale.shape[1], 1).view(np.uint8)
+    return np.concatenate([heads, *fields], 2).reshape(n, blocks * BLOCKS[type].nbytes)

@@ -70,6 +70,9 @@ _NAMES = {
     "qwen3moe": _like_llama(_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")),
     **dict.fromkeys(("gemma2", "gemma3", "olmo2", "exaone4"), _like_llama(_NORMS_AFTER)),
     "phi3": _like_llama({"ffn_up": "mlp.gate_up_proj"}),
+    "stablelm": _like_llama(
+        {f"attn_{part}_norm": f"self_attn.{part}_layernorm.norms.{{head}}" for part in "qk"}
+    ),
     "starcoder2": _like_llama({"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}),
     "gpt2": _Names(
         "transformer.h.",

@@ -33,6 +33,7 @@ DTYPES = {
     "BOOL": dtype.boolean,
     "U8": dtype.u8,
     "I8": dtype.i8,
+    "F8_E4M3": dtype.f8e4m3fn,
     "U16": dtype.u16,
     "I16": dtype.i16,
     "F16": dtype.f16,
