@@ -29,7 +29,7 @@ ARCHITECTURES = {
     "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2",
 }  # fmt: skip
 _PAIRED = ("llama", "granite", "smollm3")  # architectures whose rotated pairs are side by side in files
-_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
+_PART = re.compile(r"(.*\.experts|.*_layernorm)\.(?:norms\.)?(\d+)\.(.*)")  # of a tensor of all experts, or of all heads
 
 Encode = Callable[[str, np.ndarray], tuple[np.ndarray, GGMLQuantizationType]]
 
@@ -115,14 +115,14 @@ def converted(name: str, tensor: np.ndarray, config: Mapping[str, Any], architec
 
 
 def stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Tensors with those of experts as one each, [experts, rows, columns]."""
+    """Tensors with those of experts as one each, [experts, rows, columns], and norms of heads as [heads, size]."""
     found: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        expert = _EXPERT.fullmatch(name)
-        if expert is None:
+        part = _PART.fullmatch(name)
+        if part is None:
             found[name] = tensor
         else:
-            found.setdefault(f"{expert[1]}.{expert[3]}", {})[int(expert[2])] = tensor
+            found.setdefault(f"{part[1]}.{part[3]}", {})[int(part[2])] = tensor
     return {
         name: np.stack([each[i] for i in range(len(each))]) if isinstance(each, dict) else each
         for name, each in found.items()

@@ -156,6 +156,7 @@ FAMILIES = [
     (Case("starcoder2", "starcoder2", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
     (Case("stablelm", "stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}), {}, {}),
     (Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True}), {}, {}),
+    (Case("stablelm, normalised", "stablelm", {"use_parallel_residual": True, "qk_layernorm": True}), {}, {}),
     (Case("gpt_neox", "gpt_neox", {"rotary_pct": 0.5}), {}, {}),
     (Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False}), {}, {}),
     (Case("gpt2", "gpt2", {"n_positions": 128, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_inner": 40}), {}, {}),
