@@ -18,7 +18,7 @@ from gguf import GGMLQuantizationType, TokenType
 from gguf.quants import quantize
 from safetensors import safe_open
 
-from ingot.ops.blocks import BLOCKS
+from ingot.ops.blocks import ALL_BLOCKS, BLOCKS
 
 TINY_LM = Path(__file__).parents[2] / "src" / "ingot" / "models" / "tiny-lm"
 # What files call an architecture, by what folders do.
@@ -29,7 +29,9 @@ ARCHITECTURES = {
     "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2",
 }  # fmt: skip
 _PAIRED = ("llama", "granite", "smollm3")  # architectures whose rotated pairs are side by side in files
-_PART = re.compile(r"(.*\.experts|.*_layernorm)\.(?:norms\.)?(\d+)\.(.*)")  # of a tensor of all experts, or of all heads
+_PART = re.compile(
+    r"(.*\.experts|.*_layernorm)\.(?:norms\.)?(\d+)\.(.*)"
+)  # of a tensor of all experts, or of all heads
 
 Encode = Callable[[str, np.ndarray], tuple[np.ndarray, GGMLQuantizationType]]
 
@@ -52,21 +54,28 @@ def stored_as(type: str) -> Encode:
 def random_blocks(type: str, tensor: np.ndarray) -> np.ndarray:
     """Blocks of any bits whose numbers are about as large as a matrix's."""
     random = np.random.default_rng(tensor.size)
-    block = BLOCKS[type]
+    block = ALL_BLOCKS[type]
     blocks = random.integers(0, 256, (tensor.size // block.elements, block.nbytes), np.uint8)
-    for start in HALVES[type]:
-        blocks[:, start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
+    set_halves(type, blocks, np.ones((len(blocks), 1), np.float16))
     largest = np.abs(block.decode(blocks)).max(1)
-    for start in HALVES[type]:
-        scales = (2 * np.abs(tensor).std() / largest).astype(np.float16)
-        blocks[:, start : start + 2] = scales[:, None].view(np.uint8)
+    set_halves(type, blocks, (2 * np.abs(tensor).std() / largest).astype(np.float16)[:, None])
     return blocks.reshape(tensor.shape[0], -1)
 
 
+def set_halves(type: str, blocks: np.ndarray, values: np.ndarray) -> None:
+    """Writes one f16 for each block, [blocks, 1], at every place where the block has a number of f16."""
+    for start in HALVES[type]:
+        blocks[:, start : start + 2] = values.view(np.uint8)
+    if type == "iq1_m":  # four bits in the upper bits of each of four words
+        for place in range(4):
+            bits = values[:, 0].view(np.uint16) >> 4 * place & 15
+            blocks[:, 49 + 2 * place] = blocks[:, 49 + 2 * place] & 15 | bits << 4
+
+
 # Where a block has its numbers of f16.
-HALVES = dict.fromkeys(BLOCKS, (0,)) | {
+HALVES = dict.fromkeys(ALL_BLOCKS, (0,)) | {
     "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
-    "tq2_0": (64,),
+    "tq2_0": (64,), "iq1_m": (),
 }  # fmt: skip
 
 

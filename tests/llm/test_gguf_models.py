@@ -21,7 +21,7 @@ from ingot.load.gguf import read_gguf
 from ingot.load.gguf.rewritten import REWRITTEN
 from ingot.load.hf.contents import fingerprint, nonfinite_tensors
 from ingot.load.language import read_model
-from ingot.ops.blocks import BLOCKS
+from ingot.ops.blocks import ALL_BLOCKS, BLOCKS
 from tiny_language_models import random_llama
 
 PROMPT = "def is_empty(self):\n"
@@ -249,7 +249,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("type", "precision"),
     [
-        *((type, "f32") for type in ("f32", "f16", "bf16", *BLOCKS, *REWRITTEN)),
+        *((type, "f32") for type in ("f32", "f16", "bf16", *ALL_BLOCKS, *REWRITTEN)),
         *((t, "bf16") for t in ("bf16", "q4_0", "q4_k")),
     ],
 )
@@ -314,6 +314,22 @@ def test_blocks_are_multiplied_as_they_are(
     )
     stored = (tmp_path / "model.gguf").stat().st_size
     assert panels <= 1.1 * stored * packed_bytes(type) / BLOCKS[type].nbytes
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("type", ["iq2_xxs", "iq1_m"])
+def test_blocks_without_kernels_become_floats(type: str, wide: Path, tmp_path: Path) -> None:
+    """Of bf16 by default; other precisions quantize them again, and blocks beside them stay as they are."""
+
+    def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, object]:
+        return stored_as("q4_k" if "o_proj" in name else type)(name, tensor)
+
+    path = tmp_path / "model.gguf"
+    write_gguf(wide, path, encode)  # type: ignore[arg-type]
+    llm, exact = ingot.LLM(path), ingot.LLM(path, precision="f32")
+    assert llm.options.precision == "bf16" and 0 < apart(llm, exact) < 0.05
+    llm = ingot.LLM(path, precision="int8")
+    assert {"gemm_int8_row_packed", "gemm_q4_k_packed"} <= products(llm) and 0 < apart(llm, exact) < 0.05
 
 
 @pytest.mark.native

@@ -12,7 +12,16 @@ from ingot.llm.tokenizer import Tokenizer, has_tokenizer
 from ingot.load.hf import Folder
 from small_tokenizers import CONTROL, TEXT, document
 
-TEXTS = [*TEXT[:4], "", " ", "a  b\n c", "größer 東京 \U0001f600 e\u0301", "  leading", "ONE's café 12345", "\t\r\n\r\n x"]
+TEXTS = [
+    *TEXT[:4],
+    "",
+    " ",
+    "a  b\n c",
+    "größer 東京 \U0001f600 e\u0301",
+    "  leading",
+    "ONE's café 12345",
+    "\t\r\n\r\n x",
+]
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
@@ -104,7 +113,7 @@ WRONG: list[tuple[str, dict[str, str], type[IngotError], str]] = [
     ("gpt2", {"merges.txt": "a \U0001f600"}, LoadError, "which is no token"),
     ("gpt2", {"merges.txt": "h e\nh e"}, LoadError, "has two ranks"),
     ("gpt2", {"merges.txt": "\udcff"}, LoadError, "merges.txt: not UTF-8"),
-    ("roberta", {"vocab.json": '{"a": 0}', "merges.txt": ""}, LoadError, "control token '</s>' is not in the vocabulary"),
+    ("roberta", {"vocab.json": '{"a": 0}', "merges.txt": ""}, LoadError, "token '</s>' is not in the vocabulary"),
     ("bert", {"vocab.txt": "[CLS]\n[SEP]\na\na\n"}, LoadError, "vocab.txt: token 'a' is in lines 3 and later"),
     ("bert", {"vocab.txt": "[CLS]\n[SEP]\na\n"}, LoadError, "control token '[UNK]' is not in the vocabulary"),
     ("bert", {"vocab.txt": ""}, LoadError, "control token '[CLS]' is not in the vocabulary"),

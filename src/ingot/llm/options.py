@@ -99,8 +99,10 @@ def _stored(folder: Folder) -> str:
     """Return the precision that stores a folder's matrices unchanged: int8 for quantized weights of any width, f32 for
     those that become floats.
     """
+    if _become_floats(folder):
+        return "f32"
     if quantization_of(folder) is not None:
-        return "f32" if becomes_floats(folder) else "int8"
+        return "int8"
     sizes = {"f32": 0, "bf16": 0, "int8": 0}
     for tensor in folder.tensors.values():
         sizes["int8" if tensor.is_quantized else "bf16" if tensor.dtype is bf16 else "f32"] += tensor.nbytes
@@ -111,7 +113,14 @@ def _default(folder: Folder, stored: str) -> str:
     """Return the precision by default: for quantized weights that become floats bf16, as they lose less by it than they
     lost before.
     """
-    return "bf16" if quantization_of(folder) is not None and becomes_floats(folder) else stored
+    return "bf16" if _become_floats(folder) else stored
+
+
+def _become_floats(folder: Folder) -> bool:
+    """Return whether quantized weights of a folder become floats."""
+    if quantization_of(folder) is not None:
+        return becomes_floats(folder)
+    return any(tensor.becomes_floats for tensor in folder.tensors.values())
 
 
 def _expect_one_of(name: str, value: str, valid: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from ingot.load.gguf.file import DECODED, SIZES, GgufFile, GgufTensor
 from ingot.load.gguf.rewritten import REWRITTEN
 from ingot.load.hf.safetensors import StoredTensor, listed
 from ingot.load.hf.strict_json import shown
-from ingot.ops.blocks import BLOCKS, decode_blocks
+from ingot.ops.blocks import ALL_BLOCKS, BLOCKS, FLOAT_BLOCKS, decode_blocks
 from ingot.support.files import release
 
 _PIECE_BYTES = 1 << 20  # of blocks that are decoded at a time to inspect their elements
@@ -116,12 +116,17 @@ class BlockTensor(StoredTensor):
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it consists of quantized blocks."""
+        """Whether it consists of quantized blocks that kernels read."""
         return self._read_type in BLOCKS
+
+    @property
+    def becomes_floats(self) -> bool:
+        """Whether it consists of blocks that no kernel reads."""
+        return self.type in FLOAT_BLOCKS
 
     def add_to(self, graph: Graph, name: str) -> str:
         """Add the elements to a graph, with rows reordered: a weight, or the decoded value of blocks."""
-        if self._read_type not in BLOCKS:
+        if self._read_type not in ALL_BLOCKS:
             return self._in_order(graph, graph.add_weight(name, self.array()))
         blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
         return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self._read_type, dtype=f32).output
@@ -132,7 +137,7 @@ class BlockTensor(StoredTensor):
 
     def pieces(self) -> Iterator[np.ndarray]:
         """Yield the elements, some megabytes at a time; blocks are decoded."""
-        if self._read_type not in BLOCKS:
+        if self._read_type not in ALL_BLOCKS:
             yield from super(BlockTensor, self).pieces()
             return
         rows = self._blocks()

@@ -68,6 +68,11 @@ class StoredTensor:
         """Whether its bytes are quantized values with scales."""
         return False
 
+    @property
+    def becomes_floats(self) -> bool:
+        """Whether its bytes are quantized values that become floats of more bytes."""
+        return False
+
     def add_to(self, graph: Graph, name: str) -> str:
         """Add the elements as a weight of a graph."""
         return graph.add_weight(name, self.array())

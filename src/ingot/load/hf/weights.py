@@ -13,6 +13,7 @@ from ingot.load.hf.folder import Folder
 from ingot.load.hf.quantization import quantized_tensors
 from ingot.load.hf.template import Template
 from ingot.load.quantized import GROUPS, quantized
+from ingot.ops.blocks import BLOCKS
 
 MIN_BITS = min(dtype.bits for dtype in GROUPS)  # of quantized values
 TABLE_BITS = 8  # the minimum for tables and heads: 4 bits lose as much accuracy there as in all other matrices together
@@ -201,7 +202,9 @@ class Weights:
             node = self._graph.producer(node.operands[0])
         if node is None or node.op.name not in ("decode_blocks", "dequantize"):
             return False
-        return self._graph.type(str(node.operands[0])).dtype is not f8e4m3fn  # which become floats
+        if node.op.name == "decode_blocks":
+            return node.type in BLOCKS  # others become floats
+        return self._graph.type(str(node.operands[0])).dtype is not f8e4m3fn
 
     def _is_quantized(self, name: str) -> bool:
         return self._quantized is not None and self._quantized.has(name)
