@@ -26,9 +26,18 @@ ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma",
     "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3", "qwen3_moe": "qwen3moe", "granite": "granite",
     "smollm3": "smollm3", "olmo2": "olmo2", "olmo3": "olmo2", "exaone4": "exaone4", "starcoder2": "starcoder2",
-    "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2",
+    "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2", "gpt_bigcode": "starcoder", "cohere": "command-r",
+    "cohere2": "cohere2", "olmo": "olmo", "olmoe": "olmoe", "qwen2_moe": "qwen2moe", "phi": "phi2", "glm4": "glm4",
+    "glm": "chatglm", "nemotron": "nemotron", "arcee": "arcee", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5",
+    "exaone": "exaone",
 }  # fmt: skip
-_PAIRED = ("llama", "granite", "smollm3")  # architectures whose rotated pairs are side by side in files
+_PAIRED = (
+    "llama",
+    "granite",
+    "smollm3",
+    "olmo",
+    "arcee",
+)  # architectures whose rotated pairs are side by side in files
 _PART = re.compile(
     r"(.*\.experts|.*_layernorm)\.(?:norms\.)?(\d+)\.(.*)"
 )  # of a tensor of all experts, or of all heads
@@ -163,7 +172,8 @@ def write_gguf(
     layers = config.get("num_hidden_layers") or config["n_layer"]
     for name, tensor in stacked(read_tensors(folder)).items():
         written = converted(name, tensor, config, architecture, back=False)
-        if architecture.startswith("gemma") and "norm" in name:
+        has_offset = architecture.startswith("gemma") or architecture == "nemotron"
+        if has_offset and name.endswith("norm.weight"):
             written = written + np.float32(1)
         data, kind = encode(name, written)
         back = gguf.quants.dequantize(data, kind).reshape(written.shape)
@@ -188,7 +198,7 @@ def write_config(
 ) -> None:
     """The keys of an architecture."""
     names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
-    names |= {"max_position_embeddings": "n_positions"} if architecture == "gpt2" else {}
+    names |= {"max_position_embeddings": "n_positions"} if architecture in ("gpt2", "starcoder") else {}
     config = {name: config[other] for name, other in names.items() if other in config} | dict(config)
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -199,20 +209,24 @@ def write_config(
         config.get("intermediate_size") or config.get("n_inner") or 4 * config["hidden_size"]
     )
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
+    writer.add_head_count_kv(config.get("num_key_value_heads") or (1 if config.get("multi_query") else heads))
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     else:
-        eps = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
-        writer.add_layer_norm_eps(next(config[name] for name in eps if name in config))
+        eps = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+        writer.add_layer_norm_eps(next((config[name] for name in eps if name in config), 1e-5))
     if "use_parallel_residual" in config:
         writer.add_parallel_residual(config["use_parallel_residual"])
     experts = config.get("num_local_experts") or config.get("num_experts")
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if "logit_scale" in config:
+        writer.add_logit_scale(config["logit_scale"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     rope = config.get("rope_parameters") or config

@@ -16,7 +16,7 @@ Attack = tuple[str, Callable[[Path], Any], type[IngotError], str]
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 _QUANT = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
-F32_TENSOR, F16_TENSOR, Q8_0_TENSOR, Q4_K_TENSOR, I64_TENSOR, Q1_0_TENSOR = 0, 1, 8, 12, 27, 16
+F32_TENSOR, F16_TENSOR, Q8_0_TENSOR, Q4_K_TENSOR, I64_TENSOR, Q1_0_TENSOR = 0, 1, 8, 12, 27, 41
 MOST = (1 << 64) - 1
 
 
