@@ -29,7 +29,7 @@ ARCHITECTURES = {
     "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2", "gpt_bigcode": "starcoder", "cohere": "command-r",
     "cohere2": "cohere2", "olmo": "olmo", "olmoe": "olmoe", "qwen2_moe": "qwen2moe", "phi": "phi2", "glm4": "glm4",
     "glm": "chatglm", "nemotron": "nemotron", "arcee": "arcee", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5",
-    "exaone": "exaone",
+    "exaone": "exaone", "gpt_oss": "gpt-oss",
 }  # fmt: skip
 _PAIRED = (
     "llama",
@@ -147,6 +147,23 @@ def stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
+def with_gates_apart(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors with the alternating columns of gates and others of experts apart, and matrices as [outputs, inputs]."""
+    found = {}
+    for name, tensor in tensors.items():
+        begin, _, end = name.partition("experts.")
+        if name.endswith(".sinks"):
+            found[f"{name}.weight"] = tensor
+        elif end.startswith(("gate_up_proj", "down_proj")) and not end.endswith(".weight"):
+            last = "bias" if end.endswith("_bias") else "weight"
+            rows = tensor if last == "bias" else tensor.swapaxes(1, 2)
+            parts = {"down": rows} if "down" in end else {"gate": rows[:, ::2], "up": rows[:, 1::2]}
+            found |= {f"{begin}experts.{p}_proj.{last}": np.ascontiguousarray(each) for p, each in parts.items()}
+        else:
+            found[name] = tensor
+    return found
+
+
 def write_gguf(
     folder: Path,
     path: Path,
@@ -170,7 +187,7 @@ def write_gguf(
         write_tokenizer(writer, folder, pre)
     decoded: dict[str, np.ndarray] = {}
     layers = config.get("num_hidden_layers") or config["n_layer"]
-    for name, tensor in stacked(read_tensors(folder)).items():
+    for name, tensor in with_gates_apart(stacked(read_tensors(folder))).items():
         written = converted(name, tensor, config, architecture, back=False)
         has_offset = architecture.startswith("gemma") or architecture == "nemotron"
         if has_offset and name.endswith("norm.weight"):
@@ -209,7 +226,7 @@ def write_config(
         config.get("intermediate_size") or config.get("n_inner") or 4 * config["hidden_size"]
     )
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config.get("num_key_value_heads") or (1 if config.get("multi_query") else heads))
+    writer.add_head_count_kv(1 if config.get("multi_query") else config.get("num_key_value_heads") or heads)
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     if "rms_norm_eps" in config:

@@ -160,7 +160,13 @@ FAMILIES = [
     (Case("gpt_neox", "gpt_neox", {"rotary_pct": 0.5}), {}, {}),
     (Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False}), {}, {}),
     (Case("gpt2", "gpt2", {"n_positions": 128, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_inner": 40}), {}, {}),
-    (Case("gpt_bigcode", "gpt_bigcode", {"n_positions": 128, "n_embd": 32, "n_head": 4, "n_layer": 2}), {}, {}),
+    (
+        Case(
+            "gpt_bigcode", "gpt_bigcode", {"n_positions": 128, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_inner": 48}
+        ),
+        {},
+        {},
+    ),
     (Case("cohere", "cohere", {"logit_scale": 0.3, "tie_word_embeddings": True}), {}, {}),
     (Case("cohere, normalised", "cohere", {"use_qk_norm": True, "logit_scale": 0.3}), {}, {}),
     (
@@ -174,6 +180,34 @@ FAMILIES = [
     (
         Case("qwen2_moe", "qwen2_moe", {**EXPERTS, "norm_topk_prob": False, "shared_expert_intermediate_size": 28}),
         {},
+        {},
+    ),
+    (
+        Case(
+            "gpt_oss",
+            "gpt_oss",
+            {
+                "head_dim": 16,
+                "num_local_experts": 4,
+                "num_experts_per_tok": 2,
+                "sliding_window": 9,
+                "layer_types": SLIDING["layer_types"],
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "rope_theta": 500.0,
+                    "original_max_position_embeddings": 32,
+                    "truncate": False,
+                },
+            },
+        ),
+        {
+            "attention.sliding_window": 9,
+            "expert_feed_forward_length": 48,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 32,
+        },
         {},
     ),
     (Case("phi", "phi", scaled("default", partial_rotary_factor=0.5)), {}, {}),

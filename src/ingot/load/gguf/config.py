@@ -23,7 +23,7 @@ ROPE_TENSORS = (_FREQUENCIES, _LONG, _SHORT)  # tensors that become part of the 
 _LAYER_NORMS = frozenset("gpt2 gptneox stablelm starcoder starcoder2 phi2 command-r cohere2 olmo nemotron".split())
 # The constant of norms, by its names in templates.
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
-EXPERTS = ("llama", "olmoe", "qwen2moe", "qwen3moe")  # architectures with mixtures of experts
+EXPERTS = ("gpt-oss", "llama", "olmoe", "qwen2moe", "qwen3moe")  # architectures with mixtures of experts
 # Number of layers of the largest Gemma 2 and 3, whose query scale is the model width divided by the heads.
 _LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
 
@@ -250,6 +250,21 @@ def _qwen2_moe(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     }
 
 
+def _gpt_oss(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    _expect_whole_heads(file, keys)
+    scaling = _scaling(file, keys)
+    return {
+        "model_type": "gpt_oss",
+        "split_gates": True,
+        "num_local_experts": keys.experts(),
+        "num_experts_per_tok": keys.size("expert_used_count"),
+        "intermediate_size": keys.size("expert_feed_forward_length"),
+        "sliding_window": keys.size("attention.sliding_window"),
+        "layer_types": keys.layer_types(2),
+        "rope_scaling": scaling and (scaling | {"truncate": False}),
+    }
+
+
 def _partial(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
     """Return the config of a model with rotary angles on a part of each head."""
 
@@ -413,6 +428,7 @@ ARCHITECTURES: dict[str, Callable[[GgufFile, _Keys], dict[str, Any]]] = {
     "olmo": _olmo,
     "olmoe": _olmoe,
     "qwen2moe": _qwen2_moe,
+    "gpt-oss": _gpt_oss,
     "phi2": _partial("phi"),
     "glm4": _partial("glm4"),
     "chatglm": _partial("glm"),

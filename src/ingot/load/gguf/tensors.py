@@ -78,6 +78,10 @@ _NAMES = {
     **dict.fromkeys(("olmo", "arcee"), _like_llama(halves=True)),
     **dict.fromkeys(("qwen3moe", "olmoe"), _like_llama(_OF_EXPERTS)),
     "qwen2moe": _like_llama(_OF_EXPERTS | _OF_SHARED | {"ffn_gate_inp_shexp": "mlp.shared_expert_gate"}),
+    "gpt-oss": _like_llama(
+        _experts("mlp.router", "mlp.experts", "gate_proj", "up_proj", "down_proj")
+        | {"attn_sinks": "self_attn.sinks", "post_attention_norm": "post_attention_layernorm"}
+    ),
     "seed_oss": _like_llama({"post_attention_norm": "post_attention_layernorm"}),
     "chatglm": _like_llama({"ffn_up": "mlp.gate_up_proj"}),
     "glm4": _like_llama({
@@ -250,6 +254,7 @@ def _named(name: str, names: _Names) -> tuple[str, str]:
         layer, part, expert, last = found.groups()
         path = names.inside.get(part if expert is None else f"{part}_exps")
         if path is not None:
-            return f"{names.layer}{layer}.{path.replace('{expert}', expert or '{expert}')}.{last}", part
+            path = f"{names.layer}{layer}.{path.replace('{expert}', expert or '{expert}')}"
+            return (path if part == "attn_sinks" else f"{path}.{last}"), part
     path, _, last = name.rpartition(".")
     return (f"{names.outside[path]}.{last}", "") if path in names.outside else (name, "")
