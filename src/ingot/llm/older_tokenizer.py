@@ -80,12 +80,12 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 def _kind_of(folder: Folder) -> tuple[_Kind | None, str]:
     """Return the kind of a folder's tokenizer, and what names it."""
     settings = folder.json(SETTINGS, MAX_SETTINGS_BYTES) or {}
-    name, type = settings.get("tokenizer_class"), folder.config.get("model_type")
+    name, model_type = settings.get("tokenizer_class"), folder.config.get("model_type")
     if name is not None:
-        known = isinstance(name, str) and name.removesuffix("Fast") in _CLASSES
-        return _CLASSES[name.removesuffix("Fast")] if known else None, f"tokenizer_class {shown(name)}"
-    known = isinstance(type, str) and type in _MODEL_TYPES
-    return _CLASSES[_MODEL_TYPES[type]] if known else None, f"model_type {shown(type)} without a tokenizer_class"
+        kind = _CLASSES.get(name.removesuffix("Fast")) if isinstance(name, str) else None
+        return kind, f"tokenizer_class {shown(name)}"
+    named = _MODEL_TYPES.get(model_type) if isinstance(model_type, str) else None
+    return _CLASSES.get(named or ""), f"model_type {shown(model_type)} without a tokenizer_class"
 
 
 def _known(names: tuple[str, ...]) -> list[str]:

@@ -100,7 +100,7 @@ class BitsAndBytes(QuantizedTensors):
         if f"{name}.nested_absmax" not in tensors:
             return _State(block, 0, 0.0)
         offset = state.get("nested_offset")
-        if type(offset) not in (int, float):
+        if not isinstance(offset, (int, float)) or isinstance(offset, bool):
             raise LoadError(f"{where}: nested_offset: got {shown(offset)}, expected a number")
         return _State(block, _size(state, "nested_blocksize", where), float(offset))
 
