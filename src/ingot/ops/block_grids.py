@@ -88,8 +88,8 @@ def _decode_iq1_s(blocks: np.ndarray) -> np.ndarray:
 def _decode_iq1_m(blocks: np.ndarray) -> np.ndarray:
     words, above = _words(blocks[:, 48:], "<u2"), _fields(blocks[:, 32:48], 4, 2)
     d = np.zeros(len(blocks), np.uint16)
-    for place in range(4):  # the upper bits of each word are four of the sixteen of an f16
-        d |= words[:, place] >> np.uint16(12) << np.uint16(4 * place)
+    for part in range(4):  # the upper bits of each word are four of the sixteen of an f16
+        d |= words[:, part] >> np.uint16(12) << np.uint16(4 * part)
     indices = blocks[:, :32].astype(np.uint16) | (above & np.uint8(7)).astype(np.uint16) << np.uint16(8)
     scales = d.view("<f2").astype(np.float32)[:, None] * (2 * _fields(words, 3, 4) + 1).astype(np.float32)
     return _moved(scales, indices, above > 7)
