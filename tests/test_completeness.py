@@ -24,7 +24,7 @@ LANGUAGE = {
     "selective_scan",
 }  # fmt: skip
 # What decodes the blocks of GGUF files, and makes codes: loaders alone make these, of weights, so nothing runs them.
-BLOCKS = {"decode_blocks", "quantize_groups"}
+BLOCKS = {"affine_blocks", "decode_blocks", "quantize_groups", "unpack_bits"}
 # Quantized numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",

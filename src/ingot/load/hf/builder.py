@@ -225,8 +225,10 @@ class LayerBuilder:
             return x if bias is None else self.add("add", x, bias, hint=norm.path)
 
     def _norm_weight(self, norm: Norm, path: str, shape: tuple[int, ...]) -> str:
-        """Return the weight of a norm; {head} in its path: it is stored as one vector for each head."""
-        if "{head}" in path:
+        """Return the weight of a norm; {head} in its path: a folder stores it as one vector for each head, a GGUF file
+        as one matrix.
+        """
+        if "{head}" in path and not self.weights.has(f"{path}.weight"):
             heads, dim = shape
             parts = [
                 self.weights.value(f"{path.replace('{head}', str(head))}.weight", (dim,), norm.where)
@@ -234,7 +236,7 @@ class LayerBuilder:
             ]
             weight = self.add("reshape", self.add("concat", *parts, hint=norm.path, axis=0), shape=shape)
         else:
-            weight = self.weights.value(f"{path}.weight", shape, norm.where)
+            weight = self.weights.value(f"{path}.weight", shape, norm.where, is_exact=True)
         if norm.unit_offset.evaluate(self.names):
             weight = self.add("add", weight, self.constant(1.0), hint=f"{norm.path}.offset")
         return weight

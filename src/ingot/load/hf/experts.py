@@ -195,4 +195,4 @@ class _Writer:
         return self._add("permute", matrices, hint=f"{hint}.all", axes=(0, 2, 1)) if experts.transposed else matrices
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> str:
-        return self._builder.weights.value(f"{self._builder.path}{name}", shape, self._mixture.where)
+        return self._builder.weights.value(f"{self._builder.path}{name}", shape, self._mixture.where, is_exact=True)

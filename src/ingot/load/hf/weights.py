@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ingot.errors import LoadError, UnsupportedError
-from ingot.ir.dtype import DType, bf16, f16, f32, i8
+from ingot.ir.dtype import DType, bf16, f8e4m3fn, f16, f32, i8
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.quantized import quantized_tensors
+from ingot.load.hf.quantization import quantized_tensors
 from ingot.load.hf.template import Template
 from ingot.load.quantized import GROUPS, quantized
+from ingot.ops.blocks import BLOCKS
 
 MIN_BITS = min(dtype.bits for dtype in GROUPS)  # of quantized values
 TABLE_BITS = 8  # the minimum for tables and heads: 4 bits lose as much accuracy there as in all other matrices together
@@ -60,7 +61,11 @@ class Weights:
         self._same: dict[str, str] = {}
         self._quantized = quantized_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
-        self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
+        self.prefix = next((p for p in template.prefixes if self.has(p + probe)), template.prefixes[0])
+
+    def has(self, name: str) -> bool:
+        """Return whether the folder has a weight."""
+        return name in self._folder.tensors or self._is_quantized(name)
 
     def matrix(
         self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, min_bits: int = MIN_BITS
@@ -81,9 +86,9 @@ class Weights:
         As transformers does, a head that the folder stores is kept if it differs, and is the table if there is no
         other.
         """
-        if not self._has(head):
+        if not self.has(head):
             return True
-        if not self._has(table):
+        if not self.has(table):
             self._same[table] = head
             return True
         first, second = self._folder.tensors.get(table), self._folder.tensors.get(head)
@@ -121,7 +126,7 @@ class Weights:
         """
         begin, _, end = names[0].rpartition(".0.")
         together = f"{begin}.{{expert}}.{end}"
-        if together in self._folder.tensors:  # of a GGUF file
+        if self.has(together):  # of a GGUF file, or of MLX
             return self.value(together, (len(names) * shape[0], shape[1]), where)
         if any(map(self._is_quantized, names)):
             decoded = [self.value(name, shape, where) for name in names]
@@ -195,13 +200,14 @@ class Weights:
         node = self._graph.producer(value)
         if node is not None and node.op.name == "gather":  # which restores the order of columns
             node = self._graph.producer(node.operands[0])
-        return node is not None and node.op.name in ("decode_blocks", "dequantize")
+        if node is None or node.op.name not in ("decode_blocks", "dequantize"):
+            return False
+        if node.op.name == "decode_blocks":
+            return node.type in BLOCKS  # others become floats
+        return self._graph.type(str(node.operands[0])).dtype is not f8e4m3fn
 
     def _is_quantized(self, name: str) -> bool:
         return self._quantized is not None and self._quantized.has(name)
-
-    def _has(self, name: str) -> bool:
-        return name in self._folder.tensors or self._is_quantized(name)
 
     def _found(self, name: str) -> str:
         """Return the name of a weight in this folder."""
