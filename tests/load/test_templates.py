@@ -75,7 +75,7 @@ ENCODERS = {
 
 
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n", "mistral3", "qwen3_5"} == set(
+    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n", "mistral3", "qwen3_5", "qwen3_5_moe"} == set(
         template_names()
     )
 

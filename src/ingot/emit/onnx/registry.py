@@ -79,6 +79,7 @@ GAPS = {
     "silu_gradient": _TRAINS,
     "solve_triangular": _FACTORS,
     "svd": _FACTORS,
+    "wkv": _STATE,
     "zeta": _SPECIAL,
 }
 

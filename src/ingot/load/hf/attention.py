@@ -47,16 +47,17 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
         q, k, v = _split(builder, attention, x)
     else:
         assert attention.q and attention.k
+        width = builder.columns_of(x)
         if attention.gated.evaluate(names):
-            both = builder.linear(attention.q, x, names["width"], heads * 2 * head_dim)
+            both = builder.linear(attention.q, x, width, heads * 2 * head_dim)
             both = builder.add("reshape", both, hint="heads", shape=(*builder.rows, heads, 2 * head_dim))
             gate, q = builder.columns(both, head_dim, 2 * head_dim), builder.columns(both, 0, head_dim)
         else:
-            q = builder.linear(attention.q, x, names["width"], heads * head_dim)
+            q = builder.linear(attention.q, x, width, heads * head_dim)
         if is_sharing(builder, attention):
             return Projected(_heads(builder, attention, q, q_norm), None, None, gate)
-        k = builder.linear(attention.k, x, names["width"], kv_heads * head_dim)
-        v = k if attention.v is None else builder.linear(attention.v, x, names["width"], kv_heads * head_dim)
+        k = builder.linear(attention.k, x, width, kv_heads * head_dim)
+        v = k if attention.v is None else builder.linear(attention.v, x, width, kv_heads * head_dim)
     k, v = _heads(builder, attention, k, k_norm), _heads(builder, attention, v, attention.v_norm)
     return Projected(_heads(builder, attention, q, q_norm), k, v, gate)
 
@@ -97,6 +98,10 @@ def output(builder: LayerBuilder, attention: Attention, x: str, result: str, gat
     *_, heads, head_dim = builder.graph.type(result).shape
     assert isinstance(heads, int) and isinstance(head_dim, int)
     columns = heads * head_dim
+    if attention.head_gate is not None:
+        share = builder.add("sigmoid", builder.linear(attention.head_gate, x, builder.columns_of(x), heads))
+        share = builder.add("reshape", share, hint="gate", shape=(*builder.rows, heads, 1))
+        result = builder.add("mul", result, share, hint="gated")
     result = builder.add("reshape", result, hint="heads", shape=(*builder.rows, columns))
     if attention.out_norm is not None:
         result = builder.norm(attention.out_norm, result)

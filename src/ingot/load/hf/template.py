@@ -80,6 +80,7 @@ class Attention:
     shared: Shared | None
     out: Linear
     gate: Linear | None  # the result is multiplied by the sigmoid of this, before `out`
+    head_gate: Linear | None  # as gate, with one number for each head
     q_norm: Norm | None
     k_norm: Norm | None
     v_norm: Norm | None
@@ -220,6 +221,20 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """x and the embedding of the token, side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsOf:
+    """Steps with the weights of another layer, unless the file has the tensor `own` of this one."""
+
+    layer: Expression
+    own: str | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """One of two lists of steps."""
 
@@ -246,6 +261,8 @@ Step = (
     | Spread
     | Merge
     | Streams
+    | Beside
+    | WeightsOf
     | Choose
 )
 
@@ -326,4 +343,4 @@ class Template:
     head: Head | None
     classifier: Classifier | None
     ignored: tuple[str, ...]
-    renamed: Mapping[str, str]  # names of parameters in older files, by the current last part of a weight's name
+    renamed: Mapping[str, str]  # names in other files, by a part of a weight's name

@@ -9,12 +9,13 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.inheritance import joined_section, merged_sections
-from ingot.load.hf.layers import Linear, Norm, read_latent
+from ingot.load.hf.layers import Linear, Norm, read_adapter, read_latent
 from ingot.load.hf.mixture import read_mixture
 from ingot.load.hf.recurrence import KINDS, read_recurrent
 from ingot.load.hf.template import (
     Activate,
     Attention,
+    Beside,
     Choose,
     Classifier,
     Embedding,
@@ -39,10 +40,14 @@ from ingot.load.hf.template import (
     Sum,
     Template,
     Times,
+    WeightsOf,
 )
 
 FOLDER = Path(__file__).parents[2] / "templates"
-TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "cycle", "layers", "numbers")
+TYPES = (
+    "size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "cycle", "words", "layers",
+    "numbers",
+)  # fmt: skip
 
 
 def template_names() -> list[str]:
@@ -240,6 +245,13 @@ class _Reader:
                 return kind_of(self._linear(parts["project"]), parts["count"].expression())
             case "streams":
                 return self._streams(body)
+            case "beside":
+                body.word("embedding")
+                return Beside()
+            case "weights_of":
+                parts = body.fields(("layer", "steps"), ("own",))
+                own = parts["own"].text() if "own" in parts else None
+                return WeightsOf(parts["layer"].expression(), own, self._steps(parts["steps"]))
             case _ if kind in KINDS:
                 return read_recurrent(kind, body)
             case "choose":
@@ -248,7 +260,7 @@ class _Reader:
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
             "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, linear, activation, "
-            f"times, layer_input, spread, merge, streams, choose, part, {', '.join(KINDS)}"
+            f"times, layer_input, spread, merge, streams, beside, weights_of, choose, part, {', '.join(KINDS)}"
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -271,17 +283,18 @@ class _Reader:
         )
 
     def _linear(self, item: Item, bias: Expression | None = None) -> Linear:
-        found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "bias_name", "size"))
+        found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "bias_name", "size", "adapter"))
         own = found["bias"].expression() if "bias" in found else bias or self._linear_bias
         bias_path = found["bias_name"].text() if "bias_name" in found else None
-        return Linear(item.where, found["name"].text(), own, self._transposed, bias_path)
+        adapter = read_adapter(found["adapter"]) if "adapter" in found else None
+        return Linear(item.where, found["name"].text(), own, self._transposed, bias_path, adapter)
 
     def _attention(self, item: Item) -> Attention:
         found = item.fields(
             ("out",),
             (
-                "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "q_norm", "k_norm", "v_norm",
-                "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
+                "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "head_gate", "q_norm", "k_norm",
+                "v_norm", "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
                 "softcap", "gated",
             ),
         )  # fmt: skip
@@ -297,7 +310,8 @@ class _Reader:
             )
         shared = found["shared"].fields(("from", "like")) if "shared" in found else None
         bias = found["bias"].expression() if "bias" in found else None
-        linear = {key: self._linear(found[key], bias) for key in ("q", "k", "v", "qkv", "out", "gate") if key in found}
+        linears = ("q", "k", "v", "qkv", "out", "gate", "head_gate")
+        linear = {key: self._linear(found[key], bias) for key in linears if key in found}
         norms = {key: self._norm(found[key]) for key in ("q_norm", "k_norm", "v_norm", "out_norm") if key in found}
 
         def option(key: str, default: str) -> Expression:
@@ -314,6 +328,7 @@ class _Reader:
             latent=None if latent is None else read_latent(latent, lambda each: self._linear(each, bias), self._norm),
             out=linear["out"],
             gate=linear.get("gate"),
+            head_gate=linear.get("head_gate"),
             q_norm=norms.get("q_norm"),
             k_norm=norms.get("k_norm"),
             v_norm=norms.get("v_norm"),
