@@ -63,7 +63,10 @@ def called(op: str, operands: dict[str, np.ndarray], fields: dict[str, Any], isa
     return given["state"], out
 
 
-@pytest.mark.parametrize("op", ["causal_conv", "selective_scan", "linear_attention_of_rows", "linear_recurrence", "wkv"])
+OPS_WITH_SLOTS = ["causal_conv", "selective_scan", "linear_attention_of_rows", "linear_recurrence", "wkv"]
+
+
+@pytest.mark.parametrize("op", OPS_WITH_SLOTS)
 def test_results(op: str):
     operands, fields = case(op)
     wide = {name: array.astype(np.float64) for name, array in operands.items()}

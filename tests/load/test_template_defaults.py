@@ -12,9 +12,9 @@ from ingot.load.hf.template_file import read_template, template_names
 pytestmark = pytest.mark.checked
 
 # Templates whose class of transformers has no valid config of its own: required fields are null or lists,
-# heads do not divide the width, or it has experts that the template refuses.
+# or heads do not divide the width.
 WITHOUT_DEFAULTS = {
-    "deepseek_v2", "dots1", "gemma3n", "gemma3n_text", "glm4_moe", "granitemoehybrid", "ministral3", "qwen3_next",
+    "deepseek_v2", "dots1", "gemma3n", "gemma3n_text", "glm4_moe", "ministral3",
     "solar_open",
 }  # fmt: skip
 # Names that the class has in another form, or that its models do not read.
