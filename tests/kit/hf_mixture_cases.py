@@ -66,6 +66,15 @@ _LONGCAT = {
     "zero_expert_num": 3,
     "expert_ffn_hidden_size": 20,
 }
+_MIMO = {
+    "num_key_value_heads": 1,
+    "head_dim": 12,
+    "v_head_dim": 10,
+    "sliding_window": 9,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+}
 _COHERE = {"num_experts": 6, "num_experts_per_tok": 3, "head_dim": 8}
 _PHI = {"num_local_experts": 6, "num_experts_per_tok": 2}
 _ERNIE = {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 20, "head_dim": 8}
@@ -292,6 +301,27 @@ MIXTURE_CASES = [
             "norm_topk_prob": False,
             "attention_bias": True,
             "mlp_layer_types": ["sparse", "dense"],
+        },
+    ),
+    _slow("mimo_v2_flash", "mimo_v2_flash", _MIMO),
+    _slow(
+        "mimo_v2_flash, options",
+        "mimo_v2_flash",
+        {
+            **_MIMO,
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "mlp_layer_types": ["sparse", "dense", "sparse"],
+            "n_group": 2,
+            "topk_group": 1,
+            "norm_topk_prob": False,
+            "routed_scaling_factor": 1.7,
+            "attention_value_scale": None,
+            "attention_bias": True,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 1.0},
+            },
         },
     ),
     _slow("kolibri1", "kolibri1", {**_SIZES, **_WINDOWS, "shared_expert_intermediate_size": 24, "head_dim": 16}),

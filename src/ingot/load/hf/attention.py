@@ -42,7 +42,7 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
         fields = builder.settings.field("heads", "kv_heads")
         raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
     q_norm, k_norm = (None, None) if attention.is_rotated_first else (attention.q_norm, attention.k_norm)
-    gate = None
+    gate, value = None, head_dim
     if attention.qkv is not None:
         q, k, v = _split(builder, attention, x)
     else:
@@ -55,11 +55,13 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
         else:
             q = builder.linear(attention.q, x, width, heads * head_dim)
         if is_sharing(builder, attention):
-            return Projected(_heads(builder, attention, q, q_norm), None, None, gate)
+            return Projected(_heads(builder, attention, q, q_norm, head_dim), None, None, gate)
         k = builder.linear(attention.k, x, width, kv_heads * head_dim)
-        v = k if attention.v is None else builder.linear(attention.v, x, width, kv_heads * head_dim)
-    k, v = _heads(builder, attention, k, k_norm), _heads(builder, attention, v, attention.v_norm)
-    return Projected(_heads(builder, attention, q, q_norm), k, v, gate)
+        value = attention.value.integer(names, 1, MAX_SIZE)
+        v = k if attention.v is None else builder.linear(attention.v, x, width, kv_heads * value)
+    k, v = _heads(builder, attention, k, k_norm, head_dim), _heads(builder, attention, v, attention.v_norm, value)
+    v = builder.scaled(attention.value_scale.number(names), v)
+    return Projected(_heads(builder, attention, q, q_norm, head_dim), k, v, gate)
 
 
 def is_sharing(builder: LayerBuilder, attention: Attention) -> bool:
@@ -111,15 +113,16 @@ def output(builder: LayerBuilder, attention: Attention, x: str, result: str, gat
     return builder.linear(attention.out, result, columns, builder.names["width"])
 
 
-def sinks(builder: LayerBuilder, attention: Attention) -> str:
-    """Return the additional score of each head, [heads]."""
+def sinks(builder: LayerBuilder, attention: Attention) -> str | None:
+    """Return the additional score of each head, [heads]; None for a layer without."""
+    if attention.sinks is None or not attention.has_sinks.evaluate(builder.names):
+        return None
     name = f"{builder.path}{attention.sinks}"
     return builder.weights.value(name, (builder.names["heads"],), attention.where)
 
 
-def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
+def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None, head_dim: int) -> str:
     """Return x [.., heads * head_dim] or [.., heads, head_dim] as the latter, clipped, and normalized by `norm`."""
-    head_dim = builder.names["head_dim"]
     bound = attention.clip.number(builder.names)
     if norm is not None and norm.over == "all":
         x = builder.norm(norm, x)

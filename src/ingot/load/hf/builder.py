@@ -23,8 +23,8 @@ from ingot.load.hf.streams import apply_streams
 from ingot.load.hf.template import (
     Activate,
     Attention,
-    Beside,
     Choose,
+    Concat,
     Gated,
     LayerInput,
     LayerInputs,
@@ -83,7 +83,7 @@ class LayerBuilder:
         self._constants: dict[tuple[float, DType], str] = {}
         self._layer_inputs: tuple[str, int] | None = None  # of all layers, and the size of one
         self._learned = "", ""  # the path of the weights of an mlp's activation, and the line that names it
-        self.embedding = ""  # of the tokens, which `beside` steps read
+        self.embedding = ""  # of the tokens, which `concat` steps read
         self._sources = 0  # steps and matrices that serve as origins of nodes
         head = template.head
         self.is_tied = head is not None and bool(head.tied.evaluate(self.names))
@@ -214,9 +214,9 @@ class LayerBuilder:
 
     def _adapted(self, linear: Linear, adapter: Adapter, rank: int, x: str, inputs: int, outputs: int) -> str:
         """Return the product of an adapter with x."""
-        place = str(adapter.place.integer(self.names, 0, MAX_SIZE))
+        index = str(adapter.index.integer(self.names, 0, MAX_SIZE))
         for path, rows, columns in ((adapter.down, inputs, rank), (adapter.up, rank, outputs)):
-            one = Linear(linear.where, path.replace("{place}", place), Expression("false", linear.where), False)
+            one = Linear(linear.where, path.replace("{index}", index), Expression("false", linear.where), False)
             x = self.linear(one, x, rows, columns)
         return x
 
@@ -295,9 +295,9 @@ class LayerBuilder:
                 return self._layer_input(step, x)
             case Spread() | Merge() | Streams():
                 return apply_streams(self, step, x)
-            case Beside():
+            case Concat():
                 axis = len(self.graph.type(x).shape) - 1
-                return self.add("concat", x, self.embedding, hint="beside", axis=axis)
+                return self.add("concat", x, self.embedding, hint="concat", axis=axis)
             case WeightsOf(layer, own, steps):
                 path = self.path
                 if own is None or not self.weights.has(f"{path}{own}"):

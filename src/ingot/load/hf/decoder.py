@@ -157,8 +157,9 @@ class _CachedAttention:
             scales = [key_scales, value_scales] if key_scales and value_scales else []
             self._kept.keep(builder, attention, (keys, values, scales))
         operands = [q, keys, values, "positions", "owners", "blocks", *scales]
-        if attention.sinks is not None:
-            operands = [*operands, *[None] * (8 - len(operands)), sinks(builder, attention)]
+        sink = sinks(builder, attention)
+        if sink is not None:
+            operands = [*operands, *[None] * (8 - len(operands)), sink]
         result = self._graph.add(
             "cached_attention", operands, f"{builder.path}attention",
             scale=attention.scale.number(names),

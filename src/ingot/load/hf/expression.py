@@ -43,14 +43,14 @@ def _length(entries: list[Any]) -> int:
     return len(entries)
 
 
-def _places(entries: list[Any], entry: Any) -> list[int]:
+def _indices(entries: list[Any], entry: Any) -> list[int]:
     """Return the indices of the entries of a list that are equal to one."""
     return [i for i in range(_length(entries)) if entries[i] == entry]
 
 
 def _index(entries: list[Any], entry: Any) -> int:
     """Return the index of the first entry of a list that is equal to one, which the list must have."""
-    found = _places(entries, entry)
+    found = _indices(entries, entry)
     if not found:
         raise ValueError(f"no {_shown(entry)} in the list")
     return found[0]
@@ -83,7 +83,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.NotIn: lambda a, b: a not in b,
 }
 _CALLS: dict[str, Callable[..., Any]] = {
-    "min": min, "max": max, "int": int, "log": math.log, "bf16": _rounded, "len": _length, "places": _places,
+    "min": min, "max": max, "int": int, "log": math.log, "bf16": _rounded, "len": _length, "indices": _indices,
     "index": _index,
 }  # fmt: skip
 _WORDS = {"true": True, "false": False, "null": None}

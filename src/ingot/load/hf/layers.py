@@ -14,13 +14,13 @@ from ingot.load.hf.expression import Expression
 class Adapter:
     """A product of low rank that is added to that of a linear layer: up(down(x)) with `rank` elements; 0 for none.
 
-    {place} in a path is the number `place`.
+    {index} in a path is the number `index`.
     """
 
     down: str
     up: str
     rank: Expression
-    place: Expression
+    index: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class Latent:
 
 def read_adapter(item: Item) -> Adapter:
     """Return the adapter that an item describes. Raises LoadError."""
-    found = item.fields(("down", "up", "rank"), ("place",))
-    place = found["place"].expression() if "place" in found else Expression("0", item.where)
-    return Adapter(found["down"].text(), found["up"].text(), found["rank"].expression(), place)
+    found = item.fields(("down", "up", "rank"), ("index",))
+    index = found["index"].expression() if "index" in found else Expression("0", item.where)
+    return Adapter(found["down"].text(), found["up"].text(), found["rank"].expression(), index)
 
 
 def read_latent(item: Item, linear: Callable[[Item], Linear], norm: Callable[[Item], Norm]) -> Latent:

@@ -138,7 +138,7 @@ def read_mixture(item: Item, linear: Callable[[Item], Linear], activation: Expre
     if projections not in ({"gate", "up"}, {"gate_up"}, {"up"}):
         raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected up, gate or gate_up")
     if "together" in found and projections != {"gate", "up"}:
-        raise LoadError(f"{item.where}: together: got {sorted(projections)} beside it, expected gate and up")
+        raise LoadError(f"{item.where}: together: got {sorted(projections)} next to it, expected gate and up")
     transposed = linear(found["router"]).transposed
     experts = {key: _experts(found[key], transposed) for key in ("gate", "up", "gate_up", "down") if key in found}
 

@@ -86,6 +86,8 @@ class Attention:
     v_norm: Norm | None
     out_norm: Norm | None  # of the result, before `out`
     is_rotated_first: bool  # whether queries and keys are rotated before their norms
+    value: Expression  # elements of a value
+    value_scale: Expression
     clip: Expression  # bound of the elements of q, k and v; 0 for none
     rope: Expression | None
     position_scale: PositionScale | None
@@ -93,6 +95,7 @@ class Attention:
     window: Expression
     segment: Expression  # positions; a token attends to none before its own segment
     sinks: str | None  # the tensor of an additional score of each head
+    has_sinks: Expression  # whether a layer has them
     softcap: Expression
     gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
 
@@ -221,7 +224,7 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Concat:
     """x and the embedding of the token, side by side."""
 
 
@@ -261,7 +264,7 @@ Step = (
     | Spread
     | Merge
     | Streams
-    | Beside
+    | Concat
     | WeightsOf
     | Choose
 )

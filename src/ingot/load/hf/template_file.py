@@ -15,9 +15,9 @@ from ingot.load.hf.recurrence import KINDS, read_recurrent
 from ingot.load.hf.template import (
     Activate,
     Attention,
-    Beside,
     Choose,
     Classifier,
+    Concat,
     Embedding,
     Gated,
     Head,
@@ -245,9 +245,9 @@ class _Reader:
                 return kind_of(self._linear(parts["project"]), parts["count"].expression())
             case "streams":
                 return self._streams(body)
-            case "beside":
+            case "concat":
                 body.word("embedding")
-                return Beside()
+                return Concat()
             case "weights_of":
                 parts = body.fields(("layer", "steps"), ("own",))
                 own = parts["own"].text() if "own" in parts else None
@@ -260,7 +260,7 @@ class _Reader:
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
             "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, linear, activation, "
-            f"times, layer_input, spread, merge, streams, beside, weights_of, choose, part, {', '.join(KINDS)}"
+            f"times, layer_input, spread, merge, streams, concat, weights_of, choose, part, {', '.join(KINDS)}"
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -295,6 +295,7 @@ class _Reader:
             (
                 "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "head_gate", "q_norm", "k_norm",
                 "v_norm", "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
+                "value", "value_scale",
                 "softcap", "gated",
             ),
         )  # fmt: skip
@@ -303,7 +304,8 @@ class _Reader:
             expected = "q, k, v, or q, k if values are keys, or qkv, split, or latent"
             raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected {expected}")
         latent = found.get("latent")
-        unused = {"clip", "gated", "shared", "v_norm"} if latent else {"gated", "shared"} if "qkv" in found else set()
+        separate = {"gated", "shared", "value"}
+        unused = separate | {"clip", "v_norm"} if latent else separate if "qkv" in found else set()
         if unread := sorted(unused & found.keys()):
             raise LoadError(
                 f"{item.where}: options of separate projections, got {', '.join(unread)}, expected none here"
@@ -313,6 +315,8 @@ class _Reader:
         linears = ("q", "k", "v", "qkv", "out", "gate", "head_gate")
         linear = {key: self._linear(found[key], bias) for key in linears if key in found}
         norms = {key: self._norm(found[key]) for key in ("q_norm", "k_norm", "v_norm", "out_norm") if key in found}
+
+        sinks = _tensor(found["sinks"]) if "sinks" in found else None
 
         def option(key: str, default: str) -> Expression:
             return found[key].expression() if key in found else Expression(default, item.where)
@@ -334,13 +338,16 @@ class _Reader:
             v_norm=norms.get("v_norm"),
             out_norm=norms.get("out_norm"),
             is_rotated_first="norms" in found and found["norms"].word("before_rope", "after_rope") == "after_rope",
+            value=option("value", "head_dim"),
+            value_scale=option("value_scale", "1"),
             clip=option("clip", "0"),
             rope=found["rope"].expression() if "rope" in found else None,
             position_scale=_position_scale(found.get("position_scale")),
             scale=option("scale", "head_dim ** -0.5"),
             window=option("window", "0"),
             segment=option("segment", "0"),
-            sinks=found["sinks"].text() if "sinks" in found else None,
+            sinks=None if sinks is None else sinks["tensor"].text(),
+            has_sinks=sinks["when"].expression() if sinks and "when" in sinks else Expression("true", item.where),
             softcap=option("softcap", "0"),
             gated=option("gated", "false"),
         )
@@ -381,6 +388,11 @@ class _Reader:
             found["gate_scale"].expression() if "gate_scale" in found else Expression("1", item.where),
             found["size"].expression() if "size" in found else _name("inner", item),
         )
+
+
+def _tensor(item: Item) -> dict[str, Item]:
+    """Return the name of a tensor, and the condition of the layers that have it, if any."""
+    return {"tensor": item} if item.is_text else item.fields(("tensor",), ("when",))
 
 
 def _split(item: Item) -> Split:
