@@ -64,6 +64,7 @@ UNEXPLAINED = {
     "gpt_neo": {"num_layers"},
     "gpt_neox_japanese": {"intermediate_size"},
     "gpt_oss": {"experts_per_token"},
+    "granitemoehybrid": {"mamba_d_head"},
     "helium": {"num_attention_heads"},
     "hy_v3": {"first_k_dense_replace"},
     "jamba": {"expert_layer_offset"},
