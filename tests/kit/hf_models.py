@@ -33,6 +33,8 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": 2,
 }
+# Buffers that a model computes of its config and stores all the same.
+CONSTANTS = {"slope_rate", "query_decay", "key_decay", "diagonal_decay"}
 
 
 def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
@@ -193,7 +195,8 @@ def save_model(case: Case, folder: Path) -> transformers.PreTrainedModel:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
         for name, buffer in model.named_buffers():
-            if name in model.state_dict() and buffer.is_floating_point():
+            is_constant = name.rpartition(".")[2] in CONSTANTS
+            if name in model.state_dict() and buffer.is_floating_point() and not is_constant:
                 buffer.add_(torch.randn_like(buffer) * 0.1)
     model.to(case.dtype).save_pretrained(folder)
     return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()

@@ -75,9 +75,8 @@ ENCODERS = {
 
 
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n", "mistral3", "qwen3_5"} == set(
-        template_names()
-    )
+    inner = {"gemma3", "gemma3n", "mistral3", "qwen3_5", "qwen3_5_moe"}  # of models with images
+    assert {case.type for case in CASES} | {*ENCODERS, *inner} == set(template_names())
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
@@ -163,6 +162,29 @@ def test_matrices_rounded_to_bf16(saved):
     assert len(casts) == len(matrices)
     got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
     assert 0 < np.abs(got - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_experts_in_two_tensors(saved, tmp_path: Path):
+    """Published folders of Qwen 3.5 store all experts of a layer as two tensors, those of transformers as many."""
+    folder, expected, ids = saved(next(case for case in CASES if case.name == "qwen3_5_moe_text"))
+    tensors, found = load_file(folder / "model.safetensors"), {}
+    for name, tensor in tensors.items():
+        before, _, expert = name.partition(".mlp.experts.")
+        if expert.startswith("0.down"):
+            parts = {
+                what: [tensors[f"{before}.mlp.experts.{i}.{what}_proj.weight"] for i in range(6)]
+                for what in ("gate", "up", "down")
+            }
+            both = [np.concatenate(pair) for pair in zip(parts["gate"], parts["up"], strict=True)]
+            found |= {f"{before}.mlp.experts.gate_up_proj": np.stack(both)}
+            found |= {f"{before}.mlp.experts.down_proj": np.stack(parts["down"])}
+        elif not expert:
+            found[name] = tensor
+    save_file(found, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    model = load_language_model(read_folder(tmp_path), context=None)
+    got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
 def test_gemma3_with_vision(tmp_path: Path):

@@ -179,7 +179,8 @@ MISSING: dict[str, str] = {
     **_listed(
         "it reads or writes a cache shared by runs",
         """append_keys append_values append_keys_int8 append_values_int8 append_keys_int4 append_values_int4
-        cached_attention causal_conv linear_attention_of_rows linear_recurrence selective_scan""",
+        cached_attention causal_conv linear_attention_of_rows linear_recurrence selective_scan
+        wkv""",
     ),
     **_listed("no op computes the cofactors that it needs", "det"),
     **_listed("a quotient of products fails at zeros", "cumprod"),

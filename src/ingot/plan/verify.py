@@ -541,6 +541,10 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         **{name: _strided("rows channels", f"{name}_stride") for name in ("x", "decay", "out")},
         "state": _dense("total_slots", "channels"),
     },
+    "wkv_args": _SLOTS | {
+        **{name: _strided("rows channels", f"{name}_stride") for name in ("k", "v", "out")},
+        "decay": _dense("channels"), "first": _dense("channels"), "state": _dense("total_slots", "3", "channels"),
+    },
     "expert_args": {
         "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),
         "out": _dense("rows", "slots", "n"),

@@ -82,6 +82,7 @@ GAPS = {
     "solve_triangular": _FACTORS,
     "svd": _FACTORS,
     "unpack_bits": "reads integers of 3, 5 or 6 bits, which ONNX does not have",
+    "wkv": _STATE,
     "zeta": _SPECIAL,
 }
 

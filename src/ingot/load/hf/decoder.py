@@ -4,7 +4,8 @@ Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows]
 blocks[sequences, blocks_per_sequence] (the cache block of each 64 positions), take[taken] (the rows whose logits are
 requested). Layers with recurrent state add one more input, and states; see recurrent.py.
 States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, v_dim]; if they are
-quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
+quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py. Further steps of attention of a layer
+have a number behind that of the layer.
 Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], the states that the logits are computed from.
 """
 
@@ -76,7 +77,7 @@ def write_layers(builder: LayerBuilder, context: int, placed: Callable[[str], st
     positions = _positions(builder, context)
     if positions is not None:
         x = builder.add("add", x, placed(positions))
-    x = builder.apply(embedding.then, x)
+    x = builder.embedding = builder.apply(embedding.then, x)
     for layer in range(values["layers"]):
         builder.enter_layer(layer)
         x = builder.apply(template.steps, x)
@@ -150,13 +151,15 @@ class _CachedAttention:
             keys, values, scales = self._kept.of(builder, attention)
         else:
             k = self._positions.keys(builder, attention, k)
-            keys, key_scales = self._append(builder, "key", names["layer"], k)
-            values, value_scales = self._append(builder, "value", names["layer"], v)
+            name = self._name(names["layer"])
+            keys, key_scales = self._append(builder, "key", name, k)
+            values, value_scales = self._append(builder, "value", name, v)
             scales = [key_scales, value_scales] if key_scales and value_scales else []
             self._kept.keep(builder, attention, (keys, values, scales))
         operands = [q, keys, values, "positions", "owners", "blocks", *scales]
-        if attention.sinks is not None:
-            operands = [*operands, *[None] * (8 - len(operands)), sinks(builder, attention)]
+        sink = sinks(builder, attention)
+        if sink is not None:
+            operands = [*operands, *[None] * (8 - len(operands)), sink]
         result = self._graph.add(
             "cached_attention", operands, f"{builder.path}attention",
             scale=attention.scale.number(names),
@@ -166,8 +169,13 @@ class _CachedAttention:
         )  # fmt: skip
         return output(builder, attention, x, result.output, gate)
 
-    def _append(self, builder: LayerBuilder, what: str, layer: int, x: str) -> tuple[str, str | None]:
-        """Append x to the cache of a layer's keys or values; return the cache, and its scales if it is quantized."""
+    def _name(self, layer: int) -> str:
+        """Return an unused name for the cache of a step of attention."""
+        earlier = sum(state == f"keys.{layer}" or state.startswith(f"keys.{layer}.") for state in self._graph.states)
+        return f"{layer}.{earlier}" if earlier else str(layer)
+
+    def _append(self, builder: LayerBuilder, what: str, name: str, x: str) -> tuple[str, str | None]:
+        """Append x to the cache of keys or values with a name; return the cache, and its scales if it is quantized."""
         graph, addresses = self._graph, ("positions", "owners", "blocks")
         *_, kv_heads, dim = graph.type(x).shape
         assert isinstance(kv_heads, int) and isinstance(dim, int)
@@ -178,14 +186,14 @@ class _CachedAttention:
             width, count = packed_dims(dim)
             storage, scales_type = u8, TensorType(f16, (self._blocks, kv_heads, count, CACHE_BLOCK))
         block = (width, CACHE_BLOCK) if what == "key" else (CACHE_BLOCK, width)
-        state = graph.add_state(f"{what}s.{layer}", TensorType(storage, (self._blocks, kv_heads, *block)))
+        state = graph.add_state(f"{what}s.{name}", TensorType(storage, (self._blocks, kv_heads, *block)))
         if self._dtype not in _QUANT:
             update = builder.add(f"append_{what}s", state, x, *addresses, hint=f"{what}s")
             graph.set_state(state, update)
             return update, None
-        scales = graph.add_state(f"{what}_scales.{layer}", scales_type)
+        scales = graph.add_state(f"{what}_scales.{name}", scales_type)
         operands = [state, scales, x, *addresses]
-        node = graph.add(f"append_{what}s_{_QUANT[self._dtype]}", operands, f"{what}s.{layer}.update")
+        node = graph.add(f"append_{what}s_{_QUANT[self._dtype]}", operands, f"{what}s.{name}.update")
         for each, update in zip((state, scales), node.outputs, strict=True):
             graph.set_state(each, update)
         return node.outputs[0], node.outputs[1]

@@ -68,9 +68,10 @@ class _CausalAttention:
         )
         mask = [self._near(builder, window, segment)] if window or segment else []
         scale = attention.scale.number(names)
-        if softcap or attention.sinks is not None:
+        sink = sinks(builder, attention)
+        if softcap or sink is not None:
             mask = mask or [self._near(builder, 0, 0)]
-            result = self._plain(builder, q, k, v, mask, scale, softcap, attention)
+            result = self._plain(builder, q, k, v, mask, scale, softcap, sink)
         else:
             result = builder.add("attention", q, k, v, *mask, hint="attention", scale=scale, causal=True)
         return output(builder, attention, x, builder.add("permute", result, axes=(0, 2, 1, 3)), gate)
@@ -84,16 +85,16 @@ class _CausalAttention:
         mask: list[str],
         scale: float,
         softcap: float,
-        attention: Attention,
+        sink: str | None,
     ) -> str:
         """Compute attention with soft-capped scores, or with sinks, in plain ops."""
         k, v = self._for_each_head(builder, k), self._for_each_head(builder, v)
         scores = builder.softcap(softcap, builder.add("matmul", q, k, transpose_b=True, scale=scale))
         scores = builder.add("where", *mask, scores, builder.constant(float("-inf")))
-        if attention.sinks is None:
+        if sink is None:
             return builder.add("matmul", builder.add("softmax", scores, axis=3), v, hint="attention")
         *outer, length = builder.graph.type(scores).shape
-        sink = builder.add("reshape", sinks(builder, attention), hint="sinks", shape=(1, outer[1], 1, 1))
+        sink = builder.add("reshape", sink, hint="sinks", shape=(1, outer[1], 1, 1))
         sink = builder.add("expand", sink, hint="sinks", shape=(*outer, 1))
         weights = builder.add("softmax", builder.add("concat", scores, sink, axis=3), axis=3)
         return builder.add("matmul", builder.columns(weights, 0, length), v, hint="attention")

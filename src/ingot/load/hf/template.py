@@ -80,11 +80,14 @@ class Attention:
     shared: Shared | None
     out: Linear
     gate: Linear | None  # the result is multiplied by the sigmoid of this, before `out`
+    head_gate: Linear | None  # as gate, with one number for each head
     q_norm: Norm | None
     k_norm: Norm | None
     v_norm: Norm | None
     out_norm: Norm | None  # of the result, before `out`
     is_rotated_first: bool  # whether queries and keys are rotated before their norms
+    value: Expression  # elements of a value
+    value_scale: Expression
     clip: Expression  # bound of the elements of q, k and v; 0 for none
     rope: Expression | None
     position_scale: PositionScale | None
@@ -92,6 +95,7 @@ class Attention:
     window: Expression
     segment: Expression  # positions; a token attends to none before its own segment
     sinks: str | None  # the tensor of an additional score of each head
+    has_sinks: Expression  # whether a layer has them
     softcap: Expression
     gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
 
@@ -220,6 +224,20 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
+class Concat:
+    """x and the embedding of the token, side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsOf:
+    """Steps with the weights of another layer, unless the file has the tensor `own` of this one."""
+
+    layer: Expression
+    own: str | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """One of two lists of steps."""
 
@@ -246,6 +264,8 @@ Step = (
     | Spread
     | Merge
     | Streams
+    | Concat
+    | WeightsOf
     | Choose
 )
 
@@ -326,4 +346,4 @@ class Template:
     head: Head | None
     classifier: Classifier | None
     ignored: tuple[str, ...]
-    renamed: Mapping[str, str]  # names of parameters in older files, by the current last part of a weight's name
+    renamed: Mapping[str, str]  # names in other files, by a part of a weight's name

@@ -119,6 +119,25 @@ class Weights:
             self._values[f"{name}.number"] = self._graph.add("reshape", [found], f"{name}.number", shape=()).output
         return self._values[f"{name}.number"]
 
+    def rows_of(self, names: Sequence[str], sizes: Sequence[int]) -> list[int]:
+        """Return the numbers of rows of weights that are read one below the other, of these sizes.
+
+        Some files are cut elsewhere: if all rows together are as many, those of the folder are returned.
+        """
+        stored = [self._folder.tensors.get(self._found(name)) for name in names]
+        found = [0 if each is None or not each.shape else each.shape[0] for each in stored]
+        return found if sum(found) == sum(sizes) else [*sizes]
+
+    def vector(self, name: str, size: int, where: str) -> str:
+        """Return the f32 value [size] of a weight that is stored with any axes of size 1, and never rounded."""
+        stored = self._folder.tensors.get(name)
+        if stored is None or stored.shape == (size,) or [dim for dim in stored.shape if dim != 1] != [size]:
+            return self.value(name, (size,), where, is_exact=True)
+        if f"{name}.vector" not in self._values:
+            found = self.value(name, stored.shape, where, is_exact=True)
+            self._values[f"{name}.vector"] = self._graph.add("reshape", [found], f"{name}.vector", shape=(size,)).output
+        return self._values[f"{name}.vector"]
+
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
         """Stack several matrices [rows, columns] as one f32 value: [len(names) * rows, columns].
 
@@ -212,9 +231,10 @@ class Weights:
     def _found(self, name: str) -> str:
         """Return the name of a weight in this folder."""
         name = self._same.get(name, name)
-        path, _, last = name.rpartition(".")
-        other = f"{path}.{self._renamed.get(last)}"
-        return other if name not in self._folder.tensors and other in self._folder.tensors else name
+        if name in self._folder.tensors or not self._renamed:
+            return name
+        other = ".".join(self._renamed.get(part, part) for part in name.split("."))
+        return other if self.has(other) else name
 
     def _load(self, name: str, shape: tuple[int, ...], where: str) -> str:
         """Return the weight in its stored dtype, added on the first call."""
