@@ -12,13 +12,16 @@ from ingot.load.hf.expression import Expression
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true; bias_path: its name if other."""
+    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true.
+
+    bias_paths: other names of the bias; the first one that the folder has is read.
+    """
 
     where: str
     path: str
     bias: Expression
     transposed: bool
-    bias_path: str | None = None
+    bias_paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

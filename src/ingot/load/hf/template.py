@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ingot.load.hf.alibi import Alibi
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.layers import Latent, Linear, Norm
 from ingot.load.hf.mixture import Mixture
@@ -93,6 +94,7 @@ class Attention:
     segment: Expression  # positions; a token attends to none before its own segment
     sinks: str | None  # the tensor of an additional score of each head
     softcap: Expression
+    alibi: Alibi | None
     gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
 
 
@@ -174,6 +176,18 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """x plus a row of a table, or x followed by it: `<path>.weight`, [rows, size]."""
+
+    where: str
+    path: str
+    rows: Expression
+    size: Expression
+    number: Expression
+    is_appended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LayerInput:
     """out(activation(gate(x)) * the layer's own embedding of the token)."""
 
@@ -242,6 +256,7 @@ Step = (
     | Project
     | Activate
     | Times
+    | Row
     | LayerInput
     | Spread
     | Merge
@@ -275,7 +290,8 @@ class Embedding:
 
     where: str
     tokens: str
-    size: Expression  # the width of the token table
+    rows: Expression  # of the token table
+    size: Expression  # the width of the tables
     tokens_then: tuple[Step, ...]  # steps before the sum
     positions: str | None
     sinusoidal: Expression | None  # divisor of the exponents of a computed table of positions
@@ -312,7 +328,7 @@ class Template:
 
     name: str
     file: str
-    kind: str
+    kind: Expression  # "decoder" or "encoder"
     config_in: str | None
     config: Mapping[str, Key]
     let: Mapping[str, Expression]

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from ingot.errors import LoadError, UnsupportedError
+from ingot.load.hf.alibi import read_alibi
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.inheritance import joined_section, merged_sections
@@ -29,6 +30,7 @@ from ingot.load.hf.template import (
     Project,
     Residual,
     Rope,
+    Row,
     Scale,
     Shared,
     Softcap,
@@ -101,7 +103,7 @@ class _Reader:
         return Template(
             name=name,
             file=file,
-            kind=sections["kind"].word("decoder", "encoder") if "kind" in sections else "decoder",
+            kind=sections["kind"].expression() if "kind" in sections else Expression("decoder", root.where),
             config_in=sections["config_in"].text() if "config_in" in sections else None,
             config={name: _key(item) for name, item in joined_section(root, "config", parents).items()},
             let={name: item.expression() for name, item in joined_section(root, "let", parents).items()},
@@ -133,7 +135,8 @@ class _Reader:
         )
 
     def _embedding(self, item: Item) -> Embedding:
-        found = item.fields(("tokens",), ("size", "tokens_then", "positions", "first", "types", "then", "layer_inputs"))
+        options = ("rows", "size", "tokens_then", "positions", "first", "types", "then", "layer_inputs")
+        found = item.fields(("tokens",), options)
         path, sinusoidal = None, None
         if "positions" in found:
             if found["positions"].is_text:
@@ -143,6 +146,7 @@ class _Reader:
         return Embedding(
             item.where,
             found["tokens"].text(),
+            found["rows"].expression() if "rows" in found else _name("vocab", item),
             found["size"].expression() if "size" in found else _name("width", item),
             self._steps(found["tokens_then"]) if "tokens_then" in found else (),
             path,
@@ -169,11 +173,12 @@ class _Reader:
         )
 
     def _head(self, item: Item) -> Head:
-        found = item.fields(("name",), ("tied", "bias", "first", "then"))
+        found = item.fields(("name",), ("tied", "bias", "bias_name", "first", "then"))
         bias = found["bias"].expression() if "bias" in found else Expression("false", item.where)
+        bias_paths = _texts(found["bias_name"]) if "bias_name" in found else ()
         return Head(
             self._steps(found["first"]) if "first" in found else (),
-            Linear(found["name"].where, found["name"].text(), bias, False),
+            Linear(found["name"].where, found["name"].text(), bias, False, bias_paths),
             found["tied"].expression() if "tied" in found else Expression("false", item.where),
             self._steps(found["then"]) if "then" in found else (),
         )
@@ -231,6 +236,8 @@ class _Reader:
                 size = parts.get("size")
                 width = _name("width", body) if size is None else size.expression()
                 return Times(body.where, parts["name"].text(), width)
+            case "row":
+                return self._row(body)
             case "layer_input":
                 parts = body.fields(("gate", "out"))
                 return LayerInput(self._linear(parts["gate"]), self._linear(parts["out"]), _name("activation", body))
@@ -248,7 +255,18 @@ class _Reader:
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
             "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, linear, activation, "
-            f"times, layer_input, spread, merge, streams, choose, part, {', '.join(KINDS)}"
+            f"times, row, layer_input, spread, merge, streams, choose, part, {', '.join(KINDS)}"
+        )
+
+    def _row(self, item: Item) -> Row:
+        found = item.fields(("table", "rows"), ("size", "number", "joins"))
+        return Row(
+            item.where,
+            found["table"].text(),
+            found["rows"].expression(),
+            found["size"].expression() if "size" in found else _name("width", item),
+            found["number"].expression() if "number" in found else Expression("0", item.where),
+            "joins" in found and found["joins"].word("added", "appended") == "appended",
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -273,8 +291,8 @@ class _Reader:
     def _linear(self, item: Item, bias: Expression | None = None) -> Linear:
         found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "bias_name", "size"))
         own = found["bias"].expression() if "bias" in found else bias or self._linear_bias
-        bias_path = found["bias_name"].text() if "bias_name" in found else None
-        return Linear(item.where, found["name"].text(), own, self._transposed, bias_path)
+        bias_paths = _texts(found["bias_name"]) if "bias_name" in found else ()
+        return Linear(item.where, found["name"].text(), own, self._transposed, bias_paths)
 
     def _attention(self, item: Item) -> Attention:
         found = item.fields(
@@ -282,7 +300,7 @@ class _Reader:
             (
                 "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "q_norm", "k_norm", "v_norm",
                 "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
-                "softcap", "gated",
+                "softcap", "gated", "alibi",
             ),
         )  # fmt: skip
         projections = {key for key in ("q", "k", "v", "qkv", "split", "latent") if key in found}
@@ -327,6 +345,7 @@ class _Reader:
             segment=option("segment", "0"),
             sinks=found["sinks"].text() if "sinks" in found else None,
             softcap=option("softcap", "0"),
+            alibi=read_alibi(found["alibi"]) if "alibi" in found else None,
             gated=option("gated", "false"),
         )
 
