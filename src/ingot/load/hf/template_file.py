@@ -13,6 +13,7 @@ from ingot.load.hf.inheritance import joined_section, merged_sections
 from ingot.load.hf.layers import Linear, Norm, read_latent
 from ingot.load.hf.mixture import read_mixture
 from ingot.load.hf.recurrence import KINDS, read_recurrent
+from ingot.load.hf.refused import REFUSED
 from ingot.load.hf.template import (
     Activate,
     Attention,
@@ -56,6 +57,8 @@ def template_names() -> list[str]:
 def read_template(model_type: str) -> Template:
     """Return the template of an HF `model_type`. Raises UnsupportedError if there is none, LoadError for a bad file."""
     names = template_names()
+    if model_type in REFUSED:
+        raise UnsupportedError(f"model_type: not supported, got {model_type!r}: {REFUSED[model_type]}")
     if model_type not in names:
         raise UnsupportedError(f"model_type: no template, got {model_type!r}, expected one of {', '.join(names)}")
     return parse_template(FOLDER / f"{model_type}.yaml")
