@@ -21,6 +21,8 @@ _LATENT = {
 _ROUTED = {**_EXPERTS, "n_routed_experts": 12, "n_shared_experts": 2, "first_k_dense_replace": 1}
 _GROUPS = {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}
 _WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
+_LAYER_BASES = {**_WINDOWS, "layer_rope_theta": [0, 77.0]}
+_INDEX = {"index_topk": 120, "index_head_dim": 16, "index_n_heads": 2}
 _GRANITE = {
     "embedding_multiplier": 3.0,
     "attention_multiplier": 0.2,
@@ -389,4 +391,102 @@ MIXTURE_CASES = [
             "attention_bias": True,
         },
     ),
+    _slow("granitemoe_swa", "granitemoe_swa", {**_GRANITE, **_LAYER_BASES}),
+    _slow(
+        "granitemoe_swa, options",
+        "granitemoe_swa",
+        {
+            **_GRANITE,
+            "num_hidden_layers": 5,
+            "sliding_window": 9,
+            "shared_intermediate_size": 24,
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
+    _slow("axk1", "axk1", {**_LATENT, **_ROUTED, **_GROUPS, "n_shared_experts": 1}),
+    _slow(
+        "axk1, options",
+        "axk1",
+        {
+            **_LATENT,
+            **_ROUTED,
+            **_GROUPS,
+            **_YARN,
+            "mlp_layer_types": ["sparse", "dense"],
+            "norm_topk_prob": False,
+            "rope_interleave": False,
+            "attention_bias": True,
+        },
+    ),
+    _slow("flint", "flint", {**_SIZES, **_WINDOWS, "head_dim": 16, "mlp_only_layers": [0]}),
+    _slow(
+        "flint, options",
+        "flint",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "num_hidden_layers": 4,
+            "sliding_window": 9,
+            "shared_expert_intermediate_size": 24,
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [],
+            "norm_topk_prob": False,
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
+    _slow("kolibri1", "kolibri1", {**_SIZES, **_WINDOWS, "head_dim": 16}),
+    _slow(
+        "kolibri1, options",
+        "kolibri1",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "num_hidden_layers": 5,
+            "sliding_window": 9,
+            "shared_expert_intermediate_size": 24,
+            "norm_topk_prob": True,
+            "tie_word_embeddings": True,
+        },
+    ),
+    _slow("cohere2_moe", "cohere2_moe", {**_SIZES, **_WINDOWS, "head_dim": 8}),
+    _slow(
+        "cohere2_moe, options",
+        "cohere2_moe",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "num_hidden_layers": 6,
+            "sliding_window": 9,
+            "first_k_dense_replace": 1,
+            "prefix_dense_intermediate_size": 24,
+            "num_shared_experts": 2,
+            "expert_selection_fn": "sigmoid",
+            "logit_scale": 0.3,
+            "rms_norm_eps": 1e-5,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
+    _slow(
+        "cohere2_moe, summed",
+        "cohere2_moe",
+        {
+            **_SIZES,
+            **_WINDOWS,
+            "head_dim": 8,
+            "num_shared_experts": 1,
+            "shared_expert_combination_strategy": "sum",
+            "expert_selection_fn": "sigmoid",
+            "norm_topk_prob": False,
+        },
+    ),
+    _slow("deepseek_v32", "deepseek_v32", {**_LATENT, **_ROUTED, **_GROUPS, **_INDEX}),
+    _slow(
+        "deepseek_v32, options",
+        "deepseek_v32",
+        {**_LATENT, **_ROUTED, **_GROUPS, **_INDEX, **_YARN, "norm_topk_prob": False, "attention_bias": True},
+    ),
+    _slow("glm_moe_dsa", "glm_moe_dsa", {**_LATENT, **_ROUTED, **_INDEX}),
 ]

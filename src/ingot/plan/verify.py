@@ -490,6 +490,7 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "values": _dense("total_blocks", "kv_heads", "v_dim", "64"),
         "key_scales": _dense("total_blocks", "kv_heads", "64"),
         "value_scales": _dense("total_blocks", "kv_heads", "64"), "sinks": _dense("heads"),
+        "biases": _dense("heads", "blocks_each", "64"),
     },
     "append_keys_i4": _QUADS, "append_values_i4": _QUADS,
     "cached_attention_i4": {

@@ -180,7 +180,7 @@ class Positions:
     def _rotated(self, builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
         rope = rope_of(attention, builder.names, builder.template)
         if rope is not None:
-            cos, sin = self._rotations.of(rope, lambda name, table: self._placed(builder, name, table))
+            cos, sin = self._rotations.of(rope, builder.names, lambda name, table: self._placed(builder, name, table))
             x = rotated(builder, x, cos, sin, builder.template.ropes[rope].pairs)
         return builder.norm(norm, x) if norm is not None and attention.is_rotated_first else x
 

@@ -32,6 +32,7 @@ from ingot.load.hf.template import (
     Mlp,
     Project,
     Residual,
+    Row,
     Scale,
     Softcap,
     Spread,
@@ -205,9 +206,7 @@ class LayerBuilder:
         with self._from("Linear", path, path):
             result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
             if linear.bias.evaluate(self.names):
-                name = f"{path}.bias" if linear.bias_path is None else f"{self.path}{linear.bias_path}"
-                bias = self.weights.value(name, (outputs,), linear.where)
-                result = self.add("add", result, bias, hint=f"{linear.path}.biased")
+                result = self.add("add", result, self.bias(linear, path, outputs), hint=f"{linear.path}.biased")
         if linear.adapter is not None and (rank := linear.adapter.rank.integer(self.names, 0, MAX_SIZE)):
             result = self.add("add", result, self._adapted(linear, linear.adapter, rank, x, inputs, outputs))
         return result
@@ -219,6 +218,11 @@ class LayerBuilder:
             one = Linear(linear.where, path.replace("{index}", index), Expression("false", linear.where), False)
             x = self.linear(one, x, rows, columns)
         return x
+
+    def bias(self, linear: Linear, path: str, outputs: int) -> str:
+        """Return the bias of a linear layer at a path, [outputs]."""
+        names = [f"{self.path}{name}" for name in linear.bias_paths] or [f"{path}.bias"]
+        return self.weights.value(self.weights.first_of(names), (outputs,), linear.where)
 
     def norm(self, norm: Norm, x: str) -> str:
         """Normalize x over its last axis."""
@@ -293,6 +297,8 @@ class LayerBuilder:
             case Times():
                 shape = (step.size.integer(self.names, 1, MAX_SIZE),)
                 return self.add("mul", x, self.weights.value(f"{self.path}{step.path}", shape, step.where))
+            case Row():
+                return self._joined(step, x)
             case LayerInput():
                 return self._layer_input(step, x)
             case Spread() | Merge() | Streams():
@@ -310,6 +316,21 @@ class LayerBuilder:
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
+
+    def _joined(self, row: Row, x: str) -> str:
+        """Add a row of a table to x, or append it to each row of x."""
+        rows, size = row.rows.integer(self.names, 1, MAX_SIZE), row.size.integer(self.names, 1, MAX_SIZE)
+        number = row.number.integer(self.names, 0, rows - 1)
+        table = self.table(row.path, rows, row.where, size)
+        found = self.add(
+            "slice", table, starts=(number, 0), stops=(number + 1, size), steps=(1, 1), hint=f"{row.path}.{number}"
+        )
+        if not row.is_appended:
+            return self.add("add", x, self.add("reshape", found, shape=(size,), hint=f"{row.path}.{number}"))
+        *outer, _ = self.graph.type(x).shape
+        found = self.add("reshape", found, shape=(*(1 for _ in outer), size), hint=f"{row.path}.{number}")
+        found = self.add("expand", found, shape=(*outer, size), hint=f"{row.path}.{number}")
+        return self.add("concat", x, found, hint="joined", axis=len(outer))
 
     def scaled(self, factor: float, x: str) -> str:
         """Compute factor * x."""

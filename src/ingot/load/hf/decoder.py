@@ -69,12 +69,15 @@ def write_layers(builder: LayerBuilder, context: int, placed: Callable[[str], st
     """
     template, values, embedding = builder.template, builder.names, builder.template.embedding
     size = embedding.size.integer(values, 1, MAX_SIZE)
-    table = builder.table(embedding.tokens, values["vocab"], embedding.where, size)
+    rows = embedding.rows.integer(values, values["vocab"], MAX_SIZE)
+    table = builder.table(embedding.tokens, rows, embedding.where, size)
     x = builder.add("gather", table, "ids", hint=embedding.tokens, axis=0)
     x = builder.apply(embedding.tokens_then, x)
+    if embedding.types is not None:
+        x = builder.add("add", x, _first_type(builder), hint=embedding.types)
     if embedding.layer_inputs is not None and embedding.layer_inputs.when.evaluate(values):
         builder.embed_for_layers(embedding.layer_inputs, x)
-    positions = _positions(builder, context)
+    positions = _positions(builder, context, x)
     if positions is not None:
         x = builder.add("add", x, placed(positions))
     x = builder.embedding = builder.apply(embedding.then, x)
@@ -85,10 +88,21 @@ def write_layers(builder: LayerBuilder, context: int, placed: Callable[[str], st
     return table, x
 
 
-def _positions(builder: LayerBuilder, context: int) -> str | None:
-    """Return the table that is added by position, [context or more, width]; None for a model without one."""
+def _first_type(builder: LayerBuilder) -> str:
+    """Return the embedding of the first token type, which all tokens of a decoder have, [size]."""
     values, embedding = builder.names, builder.template.embedding
-    first, width = embedding.first.integer(values, 0, MAX_SIZE), values["width"]
+    assert embedding.types is not None
+    size = embedding.size.integer(values, 1, MAX_SIZE)
+    table = builder.table(embedding.types, values["types"], embedding.where, size)
+    row = builder.add("slice", table, starts=(0, 0), stops=(1, size), steps=(1, 1), hint=f"{embedding.types}.first")
+    return builder.add("reshape", row, hint=f"{embedding.types}.first", shape=(size,))
+
+
+def _positions(builder: LayerBuilder, context: int, x: str) -> str | None:
+    """Return the table that is added to x by position, [context or more, columns of x]; None without one."""
+    values, embedding = builder.names, builder.template.embedding
+    first, width = embedding.first.integer(values, 0, MAX_SIZE), builder.graph.type(x).shape[-1]
+    assert isinstance(width, int)
     if embedding.sinusoidal is not None:
         divisor = embedding.sinusoidal.number(values)
         if not divisor > 0:
@@ -99,7 +113,7 @@ def _positions(builder: LayerBuilder, context: int) -> str | None:
     if embedding.positions is None:
         return None
     table_rows = first + values["context"]
-    found = builder.table(embedding.positions, table_rows, embedding.where)
+    found = builder.table(embedding.positions, table_rows, embedding.where, width)
     if not first:
         return found
     return builder.add("slice", found, starts=(first, 0), stops=(table_rows, width), steps=(1, 1), hint="positions")
@@ -118,7 +132,7 @@ def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
     if builder.is_tied:
         logits = builder.add("matmul", hidden, table, hint="logits", transpose_b=True)
         if head.linear.bias.evaluate(values):
-            bias = builder.weights.value(f"{head.linear.path}.bias", (values["vocab"],), head.linear.where)
+            bias = builder.bias(head.linear, head.linear.path, values["vocab"])
             logits = builder.add("add", logits, bias, hint="logits.biased")
     else:
         logits = builder.linear(head.linear, hidden, inputs, values["vocab"], prefixed=False, min_bits=TABLE_BITS)
@@ -141,6 +155,8 @@ class _CachedAttention:
         self._blocks = blocks
         self._dtype = cache_dtype
         self._kept = Kept()
+        self._columns = -(-context // CACHE_BLOCK) * CACHE_BLOCK
+        self._tables: dict[bytes, str] = {}
         self._positions = Positions(Rotations(template, settings, context), context, _placed)
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
@@ -157,17 +173,31 @@ class _CachedAttention:
             scales = [key_scales, value_scales] if key_scales and value_scales else []
             self._kept.keep(builder, attention, (keys, values, scales))
         operands = [q, keys, values, "positions", "owners", "blocks", *scales]
-        sink = sinks(builder, attention)
-        if sink is not None:
-            operands = [*operands, *[None] * (8 - len(operands)), sink]
+        sink, biases = sinks(builder, attention), self._biases(builder, attention)
+        if sink is not None or biases is not None:
+            operands = [*operands, *[None] * (8 - len(operands)), sink, *([biases] if biases else [])]
         result = self._graph.add(
             "cached_attention", operands, f"{builder.path}attention",
             scale=attention.scale.number(names),
             window=attention.window.integer(names, 0, MAX_SIZE),
             softcap=attention.softcap.number(names),
             segment=attention.segment.integer(names, 0, MAX_SIZE),
+            relative=biases is not None and not _counts_from_key(builder, attention),
         )  # fmt: skip
         return output(builder, attention, x, result.output, gate)
+
+    def _biases(self, builder: LayerBuilder, attention: Attention) -> str | None:
+        """Return the biases of scores by position, a constant that layers share; None without any."""
+        if attention.alibi is None:
+            return None
+        from_key = _counts_from_key(builder, attention)
+        table = attention.alibi.table(builder.names, self._columns, from_key=from_key)
+        if table is None:
+            return None
+        content = table.tobytes()
+        if content not in self._tables:
+            self._tables[content] = self._graph.add_weight(self._graph.fresh("position_biases"), table)
+        return self._tables[content]
 
     def _name(self, layer: int) -> str:
         """Return an unused name for the cache of a step of attention."""
@@ -197,6 +227,11 @@ class _CachedAttention:
         for each, update in zip((state, scales), node.outputs, strict=True):
             graph.set_state(each, update)
         return node.outputs[0], node.outputs[1]
+
+
+def _counts_from_key(builder: LayerBuilder, attention: Attention) -> bool:
+    """Return whether biases depend on the position of the key, not on its distance alone."""
+    return attention.alibi is not None and bool(attention.alibi.rounded.evaluate(builder.names))
 
 
 def _placed(builder: LayerBuilder, name: str, table: np.ndarray) -> str:

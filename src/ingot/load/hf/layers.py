@@ -25,13 +25,16 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true; bias_path: its name if other."""
+    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true.
+
+    bias_paths: other names of the bias; the first one that the folder has is read.
+    """
 
     where: str
     path: str
     bias: Expression
     transposed: bool
-    bias_path: str | None = None
+    bias_paths: tuple[str, ...] = ()
     adapter: Adapter | None = None
 
 

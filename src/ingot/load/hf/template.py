@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ingot.load.hf.alibi import Alibi
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.layers import Latent, Linear, Norm
 from ingot.load.hf.mixture import Mixture
@@ -97,6 +98,7 @@ class Attention:
     sinks: str | None  # the tensor of an additional score of each head
     has_sinks: Expression  # whether a layer has them
     softcap: Expression
+    alibi: Alibi | None
     gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
 
 
@@ -175,6 +177,18 @@ class Times:
     where: str
     path: str
     size: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """x plus a row of a table, or x followed by it: `<path>.weight`, [rows, size]."""
+
+    where: str
+    path: str
+    rows: Expression
+    size: Expression
+    number: Expression
+    is_appended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +274,7 @@ Step = (
     | Project
     | Activate
     | Times
+    | Row
     | LayerInput
     | Spread
     | Merge
@@ -295,7 +310,8 @@ class Embedding:
 
     where: str
     tokens: str
-    size: Expression  # the width of the token table
+    rows: Expression  # of the token table
+    size: Expression  # the width of the tables
     tokens_then: tuple[Step, ...]  # steps before the sum
     positions: str | None
     sinusoidal: Expression | None  # divisor of the exponents of a computed table of positions
@@ -332,7 +348,7 @@ class Template:
 
     name: str
     file: str
-    kind: str
+    kind: Expression  # "decoder" or "encoder"
     config_in: str | None
     config: Mapping[str, Key]
     let: Mapping[str, Expression]

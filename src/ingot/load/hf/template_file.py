@@ -6,12 +6,14 @@ from functools import cache
 from pathlib import Path
 
 from ingot.errors import LoadError, UnsupportedError
+from ingot.load.hf.alibi import read_alibi
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.inheritance import joined_section, merged_sections
 from ingot.load.hf.layers import Linear, Norm, read_adapter, read_latent
 from ingot.load.hf.mixture import read_mixture
 from ingot.load.hf.recurrence import KINDS, read_recurrent
+from ingot.load.hf.refused import REFUSED
 from ingot.load.hf.template import (
     Activate,
     Attention,
@@ -30,6 +32,7 @@ from ingot.load.hf.template import (
     Project,
     Residual,
     Rope,
+    Row,
     Scale,
     Shared,
     Softcap,
@@ -59,6 +62,8 @@ def template_names() -> list[str]:
 def read_template(model_type: str) -> Template:
     """Return the template of an HF `model_type`. Raises UnsupportedError if there is none, LoadError for a bad file."""
     names = template_names()
+    if model_type in REFUSED:
+        raise UnsupportedError(f"model_type: not supported, got {model_type!r}: {REFUSED[model_type]}")
     if model_type not in names:
         raise UnsupportedError(f"model_type: no template, got {model_type!r}, expected one of {', '.join(names)}")
     return parse_template(FOLDER / f"{model_type}.yaml")
@@ -106,7 +111,7 @@ class _Reader:
         return Template(
             name=name,
             file=file,
-            kind=sections["kind"].word("decoder", "encoder") if "kind" in sections else "decoder",
+            kind=sections["kind"].expression() if "kind" in sections else Expression("decoder", root.where),
             config_in=sections["config_in"].text() if "config_in" in sections else None,
             config={name: _key(item) for name, item in joined_section(root, "config", parents).items()},
             let={name: item.expression() for name, item in joined_section(root, "let", parents).items()},
@@ -138,7 +143,8 @@ class _Reader:
         )
 
     def _embedding(self, item: Item) -> Embedding:
-        found = item.fields(("tokens",), ("size", "tokens_then", "positions", "first", "types", "then", "layer_inputs"))
+        options = ("rows", "size", "tokens_then", "positions", "first", "types", "then", "layer_inputs")
+        found = item.fields(("tokens",), options)
         path, sinusoidal = None, None
         if "positions" in found:
             if found["positions"].is_text:
@@ -148,6 +154,7 @@ class _Reader:
         return Embedding(
             item.where,
             found["tokens"].text(),
+            found["rows"].expression() if "rows" in found else _name("vocab", item),
             found["size"].expression() if "size" in found else _name("width", item),
             self._steps(found["tokens_then"]) if "tokens_then" in found else (),
             path,
@@ -174,11 +181,12 @@ class _Reader:
         )
 
     def _head(self, item: Item) -> Head:
-        found = item.fields(("name",), ("tied", "bias", "first", "then"))
+        found = item.fields(("name",), ("tied", "bias", "bias_name", "first", "then"))
         bias = found["bias"].expression() if "bias" in found else Expression("false", item.where)
+        bias_paths = _texts(found["bias_name"]) if "bias_name" in found else ()
         return Head(
             self._steps(found["first"]) if "first" in found else (),
-            Linear(found["name"].where, found["name"].text(), bias, False),
+            Linear(found["name"].where, found["name"].text(), bias, False, bias_paths),
             found["tied"].expression() if "tied" in found else Expression("false", item.where),
             self._steps(found["then"]) if "then" in found else (),
         )
@@ -236,6 +244,8 @@ class _Reader:
                 size = parts.get("size")
                 width = _name("width", body) if size is None else size.expression()
                 return Times(body.where, parts["name"].text(), width)
+            case "row":
+                return self._row(body)
             case "layer_input":
                 parts = body.fields(("gate", "out"))
                 return LayerInput(self._linear(parts["gate"]), self._linear(parts["out"]), _name("activation", body))
@@ -260,7 +270,18 @@ class _Reader:
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
             "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, linear, activation, "
-            f"times, layer_input, spread, merge, streams, concat, weights_of, choose, part, {', '.join(KINDS)}"
+            f"times, row, layer_input, spread, merge, streams, concat, weights_of, choose, part, {', '.join(KINDS)}"
+        )
+
+    def _row(self, item: Item) -> Row:
+        found = item.fields(("table", "rows"), ("size", "number", "joins"))
+        return Row(
+            item.where,
+            found["table"].text(),
+            found["rows"].expression(),
+            found["size"].expression() if "size" in found else _name("width", item),
+            found["number"].expression() if "number" in found else Expression("0", item.where),
+            "joins" in found and found["joins"].word("added", "appended") == "appended",
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -285,9 +306,9 @@ class _Reader:
     def _linear(self, item: Item, bias: Expression | None = None) -> Linear:
         found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "bias_name", "size", "adapter"))
         own = found["bias"].expression() if "bias" in found else bias or self._linear_bias
-        bias_path = found["bias_name"].text() if "bias_name" in found else None
+        bias_paths = _texts(found["bias_name"]) if "bias_name" in found else ()
         adapter = read_adapter(found["adapter"]) if "adapter" in found else None
-        return Linear(item.where, found["name"].text(), own, self._transposed, bias_path, adapter)
+        return Linear(item.where, found["name"].text(), own, self._transposed, bias_paths, adapter)
 
     def _attention(self, item: Item) -> Attention:
         found = item.fields(
@@ -295,8 +316,7 @@ class _Reader:
             (
                 "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "head_gate", "q_norm", "k_norm",
                 "v_norm", "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
-                "value", "value_scale",
-                "softcap", "gated",
+                "value", "value_scale", "softcap", "gated", "alibi",
             ),
         )  # fmt: skip
         projections = {key for key in ("q", "k", "v", "qkv", "split", "latent") if key in found}
@@ -349,6 +369,7 @@ class _Reader:
             sinks=None if sinks is None else sinks["tensor"].text(),
             has_sinks=sinks["when"].expression() if sinks and "when" in sinks else Expression("true", item.where),
             softcap=option("softcap", "0"),
+            alibi=read_alibi(found["alibi"]) if "alibi" in found else None,
             gated=option("gated", "false"),
         )
 

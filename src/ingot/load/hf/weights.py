@@ -109,6 +109,10 @@ class Weights:
             self._values[name] = value
         return self._values[name]
 
+    def first_of(self, names: Sequence[str]) -> str:
+        """Return the first of several names that the folder has; the first of all if it has none."""
+        return next(filter(self._has, names), names[0])
+
     def number(self, name: str, where: str) -> str:
         """Return the f32 value of one number, [], which is stored as [] or as [1]."""
         stored = self._folder.tensors.get(name)
