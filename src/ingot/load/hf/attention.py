@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -53,7 +53,7 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
             gate, q = builder.columns(both, head_dim, 2 * head_dim), builder.columns(both, 0, head_dim)
         else:
             q = builder.linear(attention.q, x, names["width"], heads * head_dim)
-        if is_sharing(builder, attention):
+        if is_sharing(attention, names):
             return Projected(_heads(builder, attention, q, q_norm), None, None, gate)
         k = builder.linear(attention.k, x, names["width"], kv_heads * head_dim)
         v = k if attention.v is None else builder.linear(attention.v, x, names["width"], kv_heads * head_dim)
@@ -61,10 +61,10 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
     return Projected(_heads(builder, attention, q, q_norm), k, v, gate)
 
 
-def is_sharing(builder: LayerBuilder, attention: Attention) -> bool:
-    """Return whether the current layer reads the keys and values of another one."""
+def is_sharing(attention: Attention, names: Mapping[str, Any]) -> bool:
+    """Return whether the layer with these names reads the keys and values of another one."""
     shared = attention.shared
-    return shared is not None and builder.names["layer"] >= shared.start.integer(builder.names, 0, MAX_SIZE)
+    return shared is not None and names["layer"] >= shared.start.integer(names, 0, MAX_SIZE)
 
 
 class Kept:
