@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot.errors import LoadError
 from ingot.load.hf.builder import LayerBuilder
-from ingot.load.hf.latent import project_latent
+from ingot.load.hf.latent import absorb_latent, is_absorbed, project_latent
 from ingot.load.hf.layers import Norm
 from ingot.load.hf.rope import Rotations, rope_of
 from ingot.load.hf.settings import MAX_SIZE
@@ -23,18 +23,26 @@ Placed = Callable[[LayerBuilder, str, np.ndarray], str]
 class Projected(NamedTuple):
     """Queries, keys and values, each [.., heads, head_dim]; None for keys and values of another layer.
 
-    gate: [.., heads, head_dim], whose sigmoid multiplies the result of attention; None for none.
+    gate: [.., heads, head_dim], whose sigmoid multiplies the result of attention; None for none. expansion: [heads,
+    outputs, inputs], the matrix of each head that the result of attention is multiplied by; None for none.
     """
 
     q: str
     k: str | None
     v: str | None
     gate: str | None = None
+    expansion: str | None = None
 
 
-def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
-    """Compute the queries, keys and values of x [.., width]."""
+def projected(builder: LayerBuilder, attention: Attention, x: str, *, is_cached: bool = False) -> Projected:
+    """Compute the queries, keys and values of x [.., width].
+
+    is_cached: whether keys and values should be small, with one head for all heads of queries if possible.
+    """
     if attention.latent is not None:
+        if is_cached and is_absorbed(builder, attention.latent):
+            q, k, v, expansion = absorb_latent(builder, attention.latent, x)
+            return Projected(q, k, v, expansion=expansion)
         return Projected(*project_latent(builder, attention.latent, x))
     names = builder.names
     heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]

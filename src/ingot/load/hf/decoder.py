@@ -22,6 +22,7 @@ from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.attention import Kept, Positions, output, projected, sinks
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.experts import write_mixture
+from ingot.load.hf.latent import multiply_heads
 from ingot.load.hf.recurrent import RecurrentLayers
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
@@ -159,7 +160,7 @@ class _CachedAttention:
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
-        q, k, v, gate = projected(builder, attention, x)
+        q, k, v, gate, expansion = projected(builder, attention, x, is_cached=True)
         q = self._positions.queries(builder, attention, q)
         if k is None or v is None:
             keys, values, scales, table = self._kept.of(builder, attention)
@@ -180,7 +181,8 @@ class _CachedAttention:
             softcap=attention.softcap.number(names),
             segment=attention.segment.integer(names, 0, MAX_SIZE),
         )  # fmt: skip
-        return output(builder, attention, x, result.output, gate)
+        attended = result.output if expansion is None else multiply_heads(builder, result.output, expansion)
+        return output(builder, attention, x, attended, gate)
 
     def _cache(self, layer: int) -> tuple[str, int]:
         """Return the input with the block table of a layer, and the number of blocks in the layer's cache."""
