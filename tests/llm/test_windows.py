@@ -301,6 +301,25 @@ def test_saved_and_restored(folder: Path, tmp_path: Path, length: int) -> None:
     assert other.usage.reused_tokens == len(ids)
 
 
+def test_recurrent_state_and_a_window(tmp_path: Path) -> None:
+    """A sequence with both is saved, restored and continued; its slot and its blocks are used again."""
+    save_model(KINDS["recurrent"][0], tmp_path)
+    ids = tokens(7, 100)
+    alone, llm = language_model(tmp_path, context=128), language_model(tmp_path, context=128, sequences=2)
+    expected = list(alone.generate_tokens(ids, max_tokens=28))
+    for seed in range(3):
+        list(llm.generate_tokens(tokens(seed, 120), max_tokens=8))
+    assert list(llm.generate_tokens(ids, max_tokens=11)) == expected[:11]
+    llm.save_sequence(tmp_path / "state")
+    other = language_model(tmp_path, context=128, sequences=2)
+    assert other.load_sequence(tmp_path / "state") == [*ids, *expected[:10]]
+    for each in (llm, other):
+        assert list(each.generate_tokens([*ids, *expected[:11]], max_tokens=17)) == expected[11:]
+        assert each.usage.reused_tokens == 110
+        assert list(each.generate_tokens(ids[:90], max_tokens=2)) == list(alone.generate_tokens(ids[:90], max_tokens=2))
+        assert each.usage.reused_tokens == 0
+
+
 GEMMA3N = GEMMA | {
     "num_hidden_layers": 6, "layer_types": PATTERN * 2, "num_kv_shared_layers": 3, "vocab_size_per_layer_input": 99,
     "hidden_size_per_layer_input": 8, "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 6,
