@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ingot.errors import InputError
 from ingot.ir.dtype import DType, bf16, f32, i4, i8
+from ingot.llm.engine import mixed_rows
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
 from ingot.load.hf.quantization import becomes_floats, quantization_of
 from ingot.lower import Target
@@ -83,8 +84,11 @@ class Options:
         )
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target, cache_positions)
 
-    def load(self, folder: Folder) -> LanguageModel:
-        """Load the folder's model. Raises LoadError, UnsupportedError or LimitError."""
+    def load(self, folder: Folder, *, has_windows: bool = False) -> LanguageModel:
+        """Load the folder's model. Raises LoadError, UnsupportedError or LimitError.
+
+        has_windows: whether layers with a window cache only what the runs of an engine need.
+        """
         return load_language_model(
             folder,
             context=self.context,
@@ -92,6 +96,7 @@ class Options:
             cache_positions=self.cache_positions,
             cache_dtype=CACHE_DTYPES[self.cache_dtype],
             weights=self.weights,
+            rows=mixed_rows(self.context, self.sequences) if has_windows else None,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot.errors import LoadError
 from ingot.load.hf.builder import LayerBuilder
-from ingot.load.hf.latent import project_latent
+from ingot.load.hf.latent import absorb_latent, is_absorbed, project_latent
 from ingot.load.hf.layers import Norm
 from ingot.load.hf.rope import Rotations, rope_of
 from ingot.load.hf.settings import MAX_SIZE
@@ -23,18 +23,26 @@ Placed = Callable[[LayerBuilder, str, np.ndarray], str]
 class Projected(NamedTuple):
     """Queries, keys and values, each [.., heads, head_dim]; None for keys and values of another layer.
 
-    gate: [.., heads, head_dim], whose sigmoid multiplies the result of attention; None for none.
+    gate: [.., heads, head_dim], whose sigmoid multiplies the result of attention; None for none. expansion: [heads,
+    outputs, inputs], the matrix of each head that the result of attention is multiplied by; None for none.
     """
 
     q: str
     k: str | None
     v: str | None
     gate: str | None = None
+    expansion: str | None = None
 
 
-def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
-    """Compute the queries, keys and values of x [.., width]."""
+def projected(builder: LayerBuilder, attention: Attention, x: str, *, is_cached: bool = False) -> Projected:
+    """Compute the queries, keys and values of x [.., width].
+
+    is_cached: whether keys and values should be small, with one head for all heads of queries if possible.
+    """
     if attention.latent is not None:
+        if is_cached and is_absorbed(builder, attention.latent):
+            q, k, v, expansion = absorb_latent(builder, attention.latent, x)
+            return Projected(q, k, v, expansion=expansion)
         return Projected(*project_latent(builder, attention.latent, x))
     names = builder.names
     heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
@@ -54,7 +62,7 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
             gate, q = builder.columns(both, head_dim, 2 * head_dim), builder.columns(both, 0, head_dim)
         else:
             q = builder.linear(attention.q, x, width, heads * head_dim)
-        if is_sharing(builder, attention):
+        if is_sharing(attention, names):
             return Projected(_heads(builder, attention, q, q_norm, head_dim), None, None, gate)
         k = builder.linear(attention.k, x, width, kv_heads * head_dim)
         value = attention.value.integer(names, 1, MAX_SIZE)
@@ -64,10 +72,10 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
     return Projected(_heads(builder, attention, q, q_norm, head_dim), k, v, gate)
 
 
-def is_sharing(builder: LayerBuilder, attention: Attention) -> bool:
-    """Return whether the current layer reads the keys and values of another one."""
+def is_sharing(attention: Attention, names: Mapping[str, Any]) -> bool:
+    """Return whether the layer with these names reads the keys and values of another one."""
     shared = attention.shared
-    return shared is not None and builder.names["layer"] >= shared.start.integer(builder.names, 0, MAX_SIZE)
+    return shared is not None and names["layer"] >= shared.start.integer(names, 0, MAX_SIZE)
 
 
 class Kept:

@@ -18,7 +18,7 @@ from ingot.load.hf.expression import Expression
 from ingot.load.hf.layers import Adapter, Linear, Norm
 from ingot.load.hf.mixture import Mixture
 from ingot.load.hf.recurrence import Recurrent
-from ingot.load.hf.settings import MAX_SIZE, Settings
+from ingot.load.hf.settings import MAX_SIZE, Settings, layer_names
 from ingot.load.hf.streams import apply_streams
 from ingot.load.hf.template import (
     Activate,
@@ -103,14 +103,7 @@ class LayerBuilder:
 
     def enter_layer(self, layer: int) -> None:
         """Use the names and paths of a layer from here on."""
-        names = self.settings.values | {"layer": layer}
-        for name, value in self.settings.values.items():
-            key = self.template.config.get(name)
-            if key is not None and key.type in ("per_layer", "cycle"):
-                names[name] = value[layer]
-        for name, expression in self.template.layer_let.items():
-            names[name] = expression.evaluate(names)
-        self.names = names
+        self.names = layer_names(self.template, self.settings, layer)
         self.path = self._layer_path(layer)
 
     def _layer_path(self, layer: int) -> str:

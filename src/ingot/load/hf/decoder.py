@@ -2,7 +2,8 @@
 
 Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (the sequence of each row),
 blocks[sequences, blocks_per_sequence] (the cache block of each 64 positions), take[taken] (the rows whose logits are
-requested). Layers with recurrent state add one more input, and states; see recurrent.py.
+requested). Layers with recurrent state add one more input, and states; see recurrent.py. So may layers with a window;
+see windows.py.
 States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, v_dim]; if they are
 quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py. Further steps of attention of a layer
 have a number behind that of the layer.
@@ -22,11 +23,13 @@ from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.attention import Kept, Positions, output, projected, sinks
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.experts import write_mixture
+from ingot.load.hf.latent import multiply_heads
 from ingot.load.hf.recurrent import RecurrentLayers
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import TABLE_BITS, Weights
+from ingot.load.hf.windows import WINDOW_BLOCKS, Windows
 from ingot.ops.kv_cache import CACHE_BLOCK, packed_dims
 
 _QUANT = {i8: "int8", i4: "int4"}  # quantized dtypes of caches, whose values have scales
@@ -42,15 +45,20 @@ def build_decoder(
     cache_blocks: int,
     cache_dtype: DType,
     slots: int,
+    windows: Windows | None = None,
 ) -> None:
-    """Build the whole model in an empty graph. slots: the sequences whose recurrent states can be stored."""
+    """Build the whole model in an empty graph. slots: the sequences whose recurrent states can be stored.
+
+    windows: the cache of layers with a window, None if every layer caches all positions.
+    """
     rows, taken = symbol("rows"), symbol("taken")
     blocks_per_sequence = -(-context // CACHE_BLOCK)
     for name in ("ids", "positions", "owners"):
         graph.add_input(name, TensorType(i32, (rows,)))
-    graph.add_input("blocks", TensorType(i32, (symbol("sequences"), blocks_per_sequence)))
+    for name in ("blocks",) if windows is None else ("blocks", WINDOW_BLOCKS):
+        graph.add_input(name, TensorType(i32, (symbol("sequences"), blocks_per_sequence)))
     graph.add_input("take", TensorType(i32, (taken,)))
-    attend = _CachedAttention(graph, template, settings, context, cache_blocks, cache_dtype)
+    attend = _CachedAttention(graph, template, settings, context, cache_blocks, cache_dtype, windows)
     recur = RecurrentLayers(graph, slots)
     builder = LayerBuilder(graph, template, settings, weights, (rows,), attend, write_mixture, recur)
     hint = template.embedding.positions or ""
@@ -148,12 +156,20 @@ class _CachedAttention:
     """Rotation, the append to the cache, and attention over it; layers share the states and tables."""
 
     def __init__(
-        self, graph: Graph, template: Template, settings: Settings, context: int, blocks: int, cache_dtype: DType
+        self,
+        graph: Graph,
+        template: Template,
+        settings: Settings,
+        context: int,
+        blocks: int,
+        cache_dtype: DType,
+        windows: Windows | None,
     ):
         self._graph = graph
         self._template = template
         self._blocks = blocks
         self._dtype = cache_dtype
+        self._windows = windows
         self._kept = Kept()
         self._columns = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         self._tables: dict[bytes, str] = {}
@@ -161,18 +177,19 @@ class _CachedAttention:
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
-        q, k, v, gate = projected(builder, attention, x)
+        q, k, v, gate, expansion = projected(builder, attention, x, is_cached=True)
         q = self._positions.queries(builder, attention, q)
         if k is None or v is None:
-            keys, values, scales = self._kept.of(builder, attention)
+            keys, values, scales, table = self._kept.of(builder, attention)
         else:
             k = self._positions.keys(builder, attention, k)
+            table, blocks = self._cache(names["layer"])
             name = self._name(names["layer"])
-            keys, key_scales = self._append(builder, "key", name, k)
-            values, value_scales = self._append(builder, "value", name, v)
+            keys, key_scales = self._append(builder, "key", name, k, table, blocks)
+            values, value_scales = self._append(builder, "value", name, v, table, blocks)
             scales = [key_scales, value_scales] if key_scales and value_scales else []
-            self._kept.keep(builder, attention, (keys, values, scales))
-        operands = [q, keys, values, "positions", "owners", "blocks", *scales]
+            self._kept.keep(builder, attention, (keys, values, scales, table))
+        operands = [q, keys, values, "positions", "owners", table, *scales]
         sink, biases = sinks(builder, attention), self._biases(builder, attention)
         if sink is not None or biases is not None:
             operands = [*operands, *[None] * (8 - len(operands)), sink, *([biases] if biases else [])]
@@ -184,7 +201,8 @@ class _CachedAttention:
             segment=attention.segment.integer(names, 0, MAX_SIZE),
             relative=biases is not None and not _counts_from_key(builder, attention),
         )  # fmt: skip
-        return output(builder, attention, x, result.output, gate)
+        attended = result.output if expansion is None else multiply_heads(builder, result.output, expansion)
+        return output(builder, attention, x, attended, gate)
 
     def _biases(self, builder: LayerBuilder, attention: Attention) -> str | None:
         """Return the biases of scores by position, a constant that layers share; None without any."""
@@ -204,19 +222,30 @@ class _CachedAttention:
         earlier = sum(state == f"keys.{layer}" or state.startswith(f"keys.{layer}.") for state in self._graph.states)
         return f"{layer}.{earlier}" if earlier else str(layer)
 
-    def _append(self, builder: LayerBuilder, what: str, name: str, x: str) -> tuple[str, str | None]:
-        """Append x to the cache of keys or values with a name; return the cache, and its scales if it is quantized."""
-        graph, addresses = self._graph, ("positions", "owners", "blocks")
+    def _cache(self, layer: int) -> tuple[str, int]:
+        """Return the input with the block table of a layer, and the number of blocks in the layer's cache."""
+        if self._windows is not None and layer in self._windows.layers:
+            return WINDOW_BLOCKS, self._windows.blocks
+        return "blocks", self._blocks
+
+    def _append(
+        self, builder: LayerBuilder, what: str, name: str, x: str, table: str, blocks: int
+    ) -> tuple[str, str | None]:
+        """Append x to the cache of keys or values with a name; return the cache, and its scales if it is quantized.
+
+        table, blocks: as `_cache` returns them.
+        """
+        graph, addresses = self._graph, ("positions", "owners", table)
         *_, kv_heads, dim = graph.type(x).shape
         assert isinstance(kv_heads, int) and isinstance(dim, int)
-        storage, width, scales_type = self._dtype, dim, TensorType(f32, (self._blocks, kv_heads, CACHE_BLOCK))
+        storage, width, scales_type = self._dtype, dim, TensorType(f32, (blocks, kv_heads, CACHE_BLOCK))
         if self._dtype is i4:
             if dim % 2:
                 raise LoadError(f"{self._template.file}: heads of odd size, got {dim}, expected even for an int4 cache")
             width, count = packed_dims(dim)
-            storage, scales_type = u8, TensorType(f16, (self._blocks, kv_heads, count, CACHE_BLOCK))
+            storage, scales_type = u8, TensorType(f16, (blocks, kv_heads, count, CACHE_BLOCK))
         block = (width, CACHE_BLOCK) if what == "key" else (CACHE_BLOCK, width)
-        state = graph.add_state(f"{what}s.{name}", TensorType(storage, (self._blocks, kv_heads, *block)))
+        state = graph.add_state(f"{what}s.{name}", TensorType(storage, (blocks, kv_heads, *block)))
         if self._dtype not in _QUANT:
             update = builder.add(f"append_{what}s", state, x, *addresses, hint=f"{what}s")
             graph.set_state(state, update)

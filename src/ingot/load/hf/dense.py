@@ -55,7 +55,7 @@ class _CausalAttention:
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
         names = builder.names
-        q, k, v, gate = projected(builder, attention, x)
+        q, k, v, gate, _ = projected(builder, attention, x)
         q = builder.add("permute", self._positions.queries(builder, attention, q), axes=(0, 2, 1, 3))
         if k is None or v is None:
             k, v = self._kept.of(builder, attention)

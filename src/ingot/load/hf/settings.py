@@ -41,6 +41,18 @@ class Settings:
         return f"{self.where}: {', '.join(self.keys.get(name, name) for name in names)}"
 
 
+def layer_names(template: Template, settings: Settings, layer: int) -> dict[str, Any]:
+    """Return the values of a template's names in a layer. Raises LoadError."""
+    names = settings.values | {"layer": layer}
+    for name, value in settings.values.items():
+        key = template.config.get(name)
+        if key is not None and key.type in ("per_layer", "cycle"):
+            names[name] = value[layer]
+    for name, expression in template.layer_let.items():
+        names[name] = expression.evaluate(names)
+    return names
+
+
 def read_settings(template: Template, config: Mapping[str, Any], where: str) -> Settings:
     """Read the names of a template from a folder's config.
 
