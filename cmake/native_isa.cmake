@@ -1,4 +1,5 @@
-# Sets NATIVE_ISA to the best of ISAS that this machine runs, which the compiler reads from the processor.
+# Sets NATIVE_ISA to the best of ISAS that this machine runs, which the compiler reads from the processor, and
+# NATIVE_LACKS_avx2vnni where it has no AVX-VNNI.
 execute_process(COMMAND ${CMAKE_C_COMPILER} -march=native -dM -E -x c /dev/null
                 OUTPUT_VARIABLE NATIVE_MACROS RESULT_VARIABLE NATIVE_FAILED ERROR_QUIET)
 set(NEEDS_avx2 __AVX2__ __FMA__ __F16C__)
@@ -14,4 +15,7 @@ foreach(isa ${ISAS})
     set(NATIVE_ISA ${isa})
   endif()
 endforeach()
+if(NOT NATIVE_MACROS MATCHES "#define __AVXVNNI__ ")
+  set(NATIVE_LACKS_avx2vnni TRUE)
+endif()
 message(STATUS "INGOT_ISAS=native: ${NATIVE_ISA}")
