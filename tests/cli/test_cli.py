@@ -63,7 +63,7 @@ def test_help_names_every_command(call, monkeypatch):
     names += (
         "inspect-node inspect-tensor trace-node validate contract serve batch compare explain-tensor plan-diff report "
     )
-    names += "profile"
+    names += "profile bisect"
     for name in names.split():
         assert name in commands.commands and name in out
 

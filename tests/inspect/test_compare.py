@@ -9,13 +9,14 @@ import pytest
 import ingot
 from adapters import adapter
 from ingot.compile import Mode, compile_mode
-from ingot.errors import InputError
+from ingot.errors import InputError, UnsupportedError
 from ingot.inspect.comparison import planned_side
 from ingot.inspect.comparison.captured import Captured
 from ingot.inspect.comparison.compared import Compare
+from ingot.inspect.comparison.foreign import OnnxSession
 from ingot.inspect.comparison.measure import cosine, divergence, measure, noise, permuted_axes
 from ingot.inspect.comparison.result import Comparison
-from ingot.inspect.comparison.sides import Planned, Reference, Side
+from ingot.inspect.comparison.sides import Planned, Recorded, Reference, Side
 from ingot.ir.graph import Graph
 from ingot.ir.text import parse
 from ingot.passes import optimize
@@ -149,6 +150,58 @@ def test_the_origin_of_a_nan_is_named() -> None:
     assert "log 'y'" in found.nonfinite.origin and "'a' -0.5" in found.nonfinite.origin
 
 
+def test_a_fault_of_loading_is_no_fault_of_passes_or_kernels(tmp_path) -> None:
+    """Values that another project computed, or another model: its errors do not count as rounding."""
+    feeds = {"image": np.ones((1, 1, 8, 8), np.float32)}
+    last = ingot.compare(DIGITS, b="interpret", inputs=feeds).values[-1]
+    np.savez(tmp_path / "b.npz", **{last.name: np.full(last.shape, 7, np.float32)})
+    first = ingot.compare(DIGITS, b=tmp_path / "b.npz", inputs=feeds).first
+    assert first is not None and (first.name, first.problem) == (last.name, "graph")
+    graph = parse("input x: f32[3]\ny = relu(x): f32[3]\nz = tanh(y): f32[3]\noutput z = z")
+    other = parse("input x: f32[3]\ny = abs(x): f32[3]\nz = tanh(y): f32[3]\noutput z = z")
+    own = {"x": np.array([-1, 2, 3], np.float32)}
+    first = Compare("model", side("native", graph, own), Reference(other, own), other, own, graph).result().first
+    assert first is not None and (first.name, first.problem) == ("z", "graph") and "y" in first.replaced
+    with pytest.raises(InputError, match="no recorded value is one of the model"):
+        Recorded(graph, own, {"w": own["x"]})
+
+
+@pytest.mark.slow
+def test_states_of_a_torch_module_begin_anew() -> None:
+    import torch
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += x
+            return self.count * 2
+
+    module = Counting()
+    found = ingot.compare(module, b="torch", example_inputs=(torch.ones(3),), inputs={"x": np.ones(3, np.float32)})
+    assert found.agrees and not found.changed, found
+    assert module.count.tolist() == [0, 0, 0]
+
+
+def test_errors_of_other_projects_are_typed(tmp_path) -> None:
+    from onnx import TensorProto, helper
+
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    node = helper.make_node("Relu", ["x"], ["y"])
+    imports = [helper.make_opsetid("", 18)]
+    model = helper.make_model(
+        helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=imports, ir_version=99
+    )
+    with pytest.raises(UnsupportedError, match="compare: onnxruntime raised"):
+        OnnxSession(model.SerializeToString(), Graph(), {})
+    model.ir_version = 8
+    session = OnnxSession(model.SerializeToString(), Graph(), {"x": np.ones(3, np.float32)})
+    with pytest.raises(UnsupportedError, match="compare: onnxruntime raised"):
+        session.run()
+
+
 def test_a_value_that_changes_between_runs_is_reported() -> None:
     class Unsteady(Reference):
         def run(self) -> dict:
@@ -177,6 +230,16 @@ def test_a_language_model_is_compared_by_layer_and_position() -> None:
         ingot.compare(TINY_LM, inputs={"image": ids})
     with pytest.raises(InputError, match="no such side of a language model, got 'torch'"):
         ingot.compare(TINY_LM, b="torch")
+
+
+@pytest.mark.slow
+def test_transformers_is_a_side_of_a_language_model() -> None:
+    found = ingot.compare(TINY_LM, b="transformers", precision="f32", dims={"rows": 4})
+    names = {row.name for row in found.values}
+    assert found.agrees and found.b == "transformers" and {"logits", "model.layers.3.self_attn.q_proj"} <= names
+    assert found.value("logits").local.maximum < 1e-4
+    with pytest.raises(InputError, match="side B transformers needs a language model"):
+        ingot.compare(DIGITS, b="transformers")
 
 
 def test_captured_arrays_are_stored_on_disk() -> None:
@@ -230,8 +293,9 @@ def test_the_command_fails_if_a_condition_does(call, tmp_path) -> None:
     assert call("compare", DIGITS, "--assert", "local<1e-5", "--assert", "values==9")[0] == 0
     code, _, err = call("compare", DIGITS, "--assert", "local<1e-12")
     assert code == 1 and "does not hold, got local" in err
-    assert call("compare", DIGITS, "--assert", "local~1")[0] == 2
-    assert call("compare", DIGITS, "--assert", "speed>1")[0] == 2
+    (tmp_path / "no.onnx").write_text("no model")  # which is not read before a condition
+    assert call("compare", tmp_path / "no.onnx", "--assert", "local~1")[0] == 2
+    assert call("compare", tmp_path / "no.onnx", "--assert", "speed>1")[0] == 2
     np.save(tmp_path / "x.npy", np.ones((2, 1, 8, 8), np.float32))
     code, out, _ = call("compare", DIGITS, "--input", f"image={tmp_path / 'x.npy'}", "--all", "--json")
     assert code == 0 and json.loads(out)["values"][0]["shape"] == [2, 1, 8, 8]

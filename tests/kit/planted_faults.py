@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from ingot.compile import Compiled
+from ingot.compile import Compiled, compile_mode
+from ingot.inspect.comparison.prepared import Prepared, executed_side
+from ingot.inspect.comparison.sides import Planned
 from ingot.ir.dtype import f32, from_numpy, i8
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower.lowered import Pointer
+from ingot.passes import optimize
+from ingot.passes.precision import F32
+from ingot.session.source import target_of
 
 RNG = np.random.default_rng(45)
 
@@ -269,3 +276,30 @@ PROGRAM_FAULTS = [
     Fault("bias of another", mlp, "normed", break_program=_broken("normed", bias="norm.weight")),
     Fault("padding by one", image, "padded", break_program=_broken("padded", 3, rank=0)),
 ]
+
+
+def planted_sides(fault: Fault) -> Prepared:
+    """The native side with a fault wherever its node is, and the float64 reference without it."""
+    graph, feeds = fault.build()
+
+    def after_passes(optimized: Graph, feeds: dict[str, np.ndarray]) -> Planned:
+        planted = optimized.copy()
+        try:
+            fault.plant(planted)
+        except (AssertionError, KeyError):  # a part without the node
+            planted = optimized.copy()
+        compiled = compile_mode(planted, target_of("native", 2, F32), passes=())
+        with contextlib.suppress(AssertionError, IndexError, KeyError):
+            fault.break_program(compiled)
+        return Planned(compiled, feeds, 2)
+
+    def part(graph: Graph, feeds: dict[str, np.ndarray]) -> Planned:
+        optimized = graph.copy()
+        optimize(optimized)
+        return after_passes(optimized, feeds)
+
+    exact = partial(executed_side, "float64")
+    return Prepared(
+        fault.name, graph, graph, feeds, partial(part, graph, feeds), partial(exact, graph, feeds), part, exact,
+        after_passes, False, "native", F32, 2,
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from ingot import __version__
 from ingot.cli import (
     batch,
     bench,
+    bisect,
     chat,
     compare,
     contract,
@@ -129,7 +130,7 @@ def commands() -> None:
 
 GROUPS = (
     run, llm, chat, serve, batch, hub, perplexity, train, quantize, bench, profile, contract, demo, inspect, compare,
-    plans, report, ops, machine, emit, template,
+    bisect, plans, report, ops, machine, emit, template,
 )  # fmt: skip
 for group in GROUPS:
     for command in group.COMMANDS:

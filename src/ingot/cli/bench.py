@@ -12,7 +12,7 @@ import numpy as np
 from ingot.cli.bench_against import ENGINES, compare
 from ingot.cli.bench_language import llm
 from ingot.cli.fetch import local
-from ingot.cli.model import Model, as_json, random_feeds, with_model
+from ingot.cli.model import Model, as_json, with_model
 from ingot.cli.terminal import (
     human_bytes,
     human_time,
@@ -24,6 +24,7 @@ from ingot.cli.terminal import (
     track,
 )
 from ingot.errors import ShapeError
+from ingot.session.inputs import random_inputs
 
 if TYPE_CHECKING:
     from ingot.inspect.kernel_bench import Candidate, Candidates
@@ -86,7 +87,7 @@ def model(model: Model, seconds: float, top: int, against: str | None, as_json: 
     checks inputs and allocates outputs.
     """
     session = model.open()
-    feeds = random_feeds(session, model.dims)
+    feeds = random_inputs(session.interface, model.dims)
     assumed = assumed_dims(session, model.dims)
     if assumed and not as_json:
         print_text(f"dims without a value are 1: {' '.join(f'--dim {name}=1' for name in assumed)}")

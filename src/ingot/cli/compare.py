@@ -2,47 +2,107 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingot.cli.conditions import ConditionError, asserted, expect
+from ingot.cli.conditions import Condition, ConditionError, asserted, expect
 from ingot.cli.fetch import local
-from ingot.cli.model import as_json, with_options
+from ingot.cli.model import as_json, read_arrays, with_options
 from ingot.cli.terminal import print_folded, print_json, print_table, progress
+from ingot.inspect.stages import SIDES, TRANSFORMERS
 from ingot.ir.dim import Limit
 
 if TYPE_CHECKING:
     from ingot.inspect.comparison import ComparedValue, Comparison
     from ingot.inspect.comparison.measure import Error
 
-_SIDES = ("native", "webgpu", "emit-c", "interpret", "float64", "onnxruntime", "torch")
 _ROWS = 10  # values in a table without --all
+_NAMES = (  # for --assert
+    "values", "local", "accumulated", "mean", "median", "quantile", "ulp", "noise", "cosine", "divergence",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A model, the two ways to run it, and its inputs, as options give them."""
+
+    model: str
+    a: str
+    b: str
+    options: dict[str, Any]
+
+    @staticmethod
+    def of(
+        model: str, a: str, b: str, inputs: tuple[str, ...], dims: Mapping[str, int | Limit], **options: Any
+    ) -> Sides:
+        """Check the options, and read the files of inputs. Raises UsageError."""
+        known = (*SIDES, TRANSFORMERS)
+        b = b if b in known else local(b, yes=False)
+        if b not in known and not os.path.exists(b):
+            raise click.UsageError(f"--b: got {b!r}, expected one of {', '.join(known)} or the path of a model")
+        if limits := [name for name, dim in dims.items() if isinstance(dim, Limit)]:
+            raise click.UsageError(f"--dim: a limit, got {', '.join(limits)}, expected numbers")
+        sizes = {name: dim for name, dim in dims.items() if isinstance(dim, int)}
+        arrays = _read(model, inputs) if inputs else {}
+        return Sides(model, a, b, {"inputs": arrays, "dims": sizes} | options)
+
+
+def with_sides(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with MODEL, --a, --b and the options of inputs; it receives one `Sides`."""
+
+    @with_options
+    @click.option("--a", "a", type=click.Choice(SIDES), default="native", show_default=True, help="The side to judge.")
+    @click.option(
+        "--b",
+        "b",
+        default="float64",
+        metavar=f"[{'|'.join(SIDES)}|{TRANSFORMERS}|MODEL2|VALUES.npz]",
+        show_default=True,
+        help="The side to judge by: an executor, another model, which the reference runs, or expected values by name.",
+    )
+    @click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="[NAME=]X.npy|X.npz",
+        help="Input file; .npy files without NAME are used in order, an .npz file has inputs by name.",
+    )
+    @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Random seed of the other inputs.")
+    @functools.wraps(command)
+    def opened(
+        model: str,
+        threads: int,
+        dims: dict[str, int | Limit],
+        precision: str | None,
+        a: str,
+        b: str,
+        inputs: tuple[str, ...],
+        seed: int,
+        **options: Any,
+    ) -> None:
+        sides = Sides.of(model, a, b, inputs, dims, precision=precision, threads=threads, seed=seed)
+        command(sides, **options)
+
+    return opened
 
 
 @click.command()
-@with_options
-@click.option("--a", "a", type=click.Choice(_SIDES), default="native", show_default=True, help="The side to judge.")
-@click.option("--b", "b", default="float64", metavar=f"[{'|'.join(_SIDES)}|MODEL2]", show_default=True,
-              help="The side to judge by: an executor, or another model, which the reference runs.")  # fmt: skip
-@click.option(
-    "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="Input file; files without NAME are used in order."
-)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Random seed of the other inputs.")
+@with_sides
 @click.option(
     "--against", type=click.Choice(["f32"]), help="Rank values by the rounding of --precision; do not judge them."
 )
 @click.option("--all", "is_complete", is_flag=True, help="List every value, not only those with the largest errors.")
-@asserted
+@asserted(*_NAMES)
 @as_json
 def compare(
-    model: str, threads: int, dims: dict[str, int | Limit], precision: str | None, a: str, b: str,
-    inputs: tuple[str, ...], seed: int, against: str | None, is_complete: bool, conditions: tuple[str, ...],
-    as_json: bool,
-) -> None:  # fmt: skip
+    sides: Sides, against: str | None, is_complete: bool, conditions: tuple[Condition, ...], as_json: bool
+) -> None:
     """Run MODEL in two ways, and compare every value.
 
     Names the first node that leaves its tolerance. Types are compared first, then numbers. The local error is that of a
@@ -57,19 +117,10 @@ def compare(
     ingot compare digits --b interpret --dim batch=3
     ingot compare digits --precision int8 --against f32
     """
-    from ingot.inspect.comparison import SIDES, compare
+    from ingot.inspect.comparison import compare
 
-    b = b if b in SIDES else local(b, yes=False)
-    if b not in SIDES and not os.path.exists(b):
-        raise click.UsageError(f"--b: got {b!r}, expected one of {', '.join(SIDES)} or the path of a model")
-    if limits := [name for name, dim in dims.items() if isinstance(dim, Limit)]:
-        raise click.UsageError(f"--dim: a limit, got {', '.join(limits)}, expected numbers")
-    sizes = {name: dim for name, dim in dims.items() if isinstance(dim, int)}
-    arrays = _read(model, inputs) if inputs else {}
-    with progress(f"comparing {model}"):
-        found = compare(
-            model, a=a, b=b, inputs=arrays, dims=sizes, precision=precision, against=against, threads=threads, seed=seed
-        )
+    with progress(f"comparing {sides.model}"):
+        found = compare(sides.model, a=sides.a, b=sides.b, against=against, **sides.options)
     if as_json:
         print_json(found.to_json())
     else:
@@ -86,8 +137,14 @@ def _read(model: str, inputs: tuple[str, ...]) -> dict[str, Any]:
     from ingot.inspect.model import InspectedModel
     from ingot.session.source import node_arg
 
+    archives = [path for path in inputs if path.endswith(".npz")]
+    found = {name: array for path in archives for name, array in read_arrays(path).items()}
+    files = tuple(path for path in inputs if path not in archives)
+    if not files:
+        return found
     graph = InspectedModel(model, assumed=1).loaded
-    return dict(read_inputs([node_arg(name, graph.values[name].type) for name in graph.inputs], inputs, is_part=True))
+    arguments = [node_arg(name, graph.values[name].type) for name in graph.inputs if name not in found]
+    return found | read_inputs(arguments, files, is_part=True)
 
 
 def _print_values(found: Comparison, is_complete: bool) -> None:

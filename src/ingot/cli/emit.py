@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingot.cli.fetch import with_path
-from ingot.cli.model import Model, dim_option, expect_none, random_feeds, template_option, with_model
+from ingot.cli.model import Model, dim_option, expect_none, template_option, with_model
 from ingot.cli.output import Output
 from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
@@ -21,6 +21,7 @@ from ingot.errors import InputError
 from ingot.ir.dim import Limit
 from ingot.passes.precision import PRECISIONS, precision_of
 from ingot.session.dynamic_shapes import unbound
+from ingot.session.inputs import random_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -257,7 +258,7 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
 
     if open_dims := [symbol for symbol in session.graph.symbols if not isinstance(dims.get(symbol), Limit)]:
         raise unbound(open_dims)
-    feeds = read_inputs(session.get_inputs(), inputs) if inputs else random_feeds(session, dims)
+    feeds = read_inputs(session.get_inputs(), inputs) if inputs else random_inputs(session.interface, dims)
     try:
         with progress("running the test vector"):
             results = session.run(None, feeds)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ingot.cli import inspect_text
-from ingot.cli.conditions import asserted, expect
+from ingot.cli.conditions import Condition, asserted, expect
 from ingot.cli.model import Inspection, with_inspection
 from ingot.cli.output import Output
 from ingot.cli.terminal import json_text, print_folded, print_json, print_text, progress
@@ -33,13 +33,13 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 @with_inspection(["lowered"], default="lowered")
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.option("--measure", is_flag=True, help="Run MODEL on random inputs, and show time and rates of the steps.")
-@asserted
+@asserted("steps", "fallback", "nanoseconds", "gflops", "gigabytes_per_second", "of_limit")
 @click.argument("node", required=False)
 def explain(
     inspection: Inspection,
     executor: str,
     measure: bool,
-    conditions: tuple[str, ...],
+    conditions: tuple[Condition, ...],
     node: str | None,
     as_json: bool,
 ) -> None:

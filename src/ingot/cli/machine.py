@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from pathlib import Path
 
 import click
 
@@ -41,7 +40,7 @@ def doctor(as_json: bool) -> None:
     """
     from ingot.run.library import load
     from ingot.session.compile_cache import folder_of
-    from ingot.support.machine import memory_bytes, threads
+    from ingot.support.machine import cpu_name, memory_bytes, threads
 
     facts: dict[str, object] = {
         "ingot": __version__,
@@ -123,13 +122,6 @@ def reason_for_threads() -> str:
     if usable_threads() < affinity:
         return f"the cgroup quota allows {usable_threads()} of {affinity} CPUs"
     return f"{affinity} of {os.cpu_count()} CPUs are in the affinity mask"
-
-
-def cpu_name() -> str:
-    """Return the model name of the CPU."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def version_of(distribution: str) -> str | None:

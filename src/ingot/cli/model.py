@@ -18,7 +18,6 @@ from ingot.cli.fetch import local, with_path
 from ingot.cli.terminal import progress
 from ingot.errors import InputError
 from ingot.ir.dim import Limit, at_most
-from ingot.ir.dtype import DTYPES
 from ingot.passes.precision import PRECISIONS
 from ingot.support.collector import uncollected
 
@@ -231,24 +230,3 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not an .npz file ({error})") from error
     raise InputError(f"{path}: one array, got .npy, expected .npz")
-
-
-def random_feeds(session: InferenceSession, dims: Mapping[str, int | Limit], seed: int = 0) -> dict[str, np.ndarray]:
-    """Draw random arrays for a session's inputs: floats in -1..1, integers 0 or 1.
-
-    A dim with a limit has that size; a symbolic dim without a value is 1. Raises InputError for an input that is not a
-    tensor of numbers.
-    """
-    generator = np.random.default_rng(seed)
-    sizes = {name: dim.size if isinstance(dim, Limit) else dim for name, dim in dims.items()}
-    feeds = {}
-    for argument in session.get_inputs():
-        dtype = next((d for d in DTYPES.values() if d.onnx == argument.type and d.kind != "s"), None)
-        if dtype is None:
-            raise InputError(f"input {argument.name!r}: no random values, got {argument.type}, expected numbers")
-        shape = tuple(d if isinstance(d, int) else sizes.get(str(d), 1) for d in argument.shape)
-        if dtype.kind == "f":
-            feeds[argument.name] = generator.uniform(-1, 1, shape).astype(dtype.numpy)
-        else:
-            feeds[argument.name] = generator.integers(0, 2, shape).astype(dtype.numpy)
-    return feeds

@@ -7,19 +7,21 @@ from typing import Any
 
 import click
 
-from ingot.cli.conditions import asserted, expect
+from ingot.cli.conditions import Condition, asserted, expect
 from ingot.cli.model import Inspection, with_inspection
 from ingot.cli.terminal import human_bytes, print_facts, print_json, print_table, print_text
 from ingot.passes.precision import PRECISIONS
 
 _ROWS = 16  # of a table
+_MEMORY = ("bytes", "offset", "birth", "death")  # names for --assert
+_DIFFERENCES = ("steps", "barriers", "flops", "bytes", "arena_bytes", "weight_bytes", "reference", "changed")
 
 
 @click.command("explain-tensor")
 @with_inspection(["plan"], default="plan")
 @click.argument("name")
-@asserted
-def explain_tensor(inspection: Inspection, name: str, conditions: tuple[str, ...], as_json: bool) -> None:
+@asserted(*_MEMORY)
+def explain_tensor(inspection: Inspection, name: str, conditions: tuple[Condition, ...], as_json: bool) -> None:
     """Show where the tensor NAME of MODEL is during a run.
 
     Shows its address, the steps that write and read it, the values in it with their strides, the tensors that have its
@@ -35,7 +37,7 @@ def explain_tensor(inspection: Inspection, name: str, conditions: tuple[str, ...
         print_json(document)
     else:
         _print_memory(document)
-    expect(conditions, {key: document[key] for key in ("bytes", "offset", "birth", "death")})
+    expect(conditions, {key: document[key] for key in _MEMORY})
 
 
 def _print_memory(document: Mapping[str, Any]) -> None:
@@ -58,13 +60,13 @@ def _print_memory(document: Mapping[str, Any]) -> None:
 @click.argument("other", required=False, metavar="[MODEL2]")
 @click.option("--b-precision", type=click.Choice(list(PRECISIONS)), help="Precision of plan B, if it differs.")
 @click.option("--b-threads", type=click.IntRange(1, 256), help="Number of threads of plan B, if it differs.")
-@asserted
+@asserted(*_DIFFERENCES)
 def plan_diff(
     inspection: Inspection,
     other: str | None,
     b_precision: str | None,
     b_threads: int | None,
-    conditions: tuple[str, ...],
+    conditions: tuple[Condition, ...],
     as_json: bool,
 ) -> None:
     """Compare the plan of MODEL with another plan.
@@ -84,10 +86,7 @@ def plan_diff(
         print_json(document)
     else:
         _print_difference(document)
-    numbers: dict[str, float | None] = {
-        key: b[key] - a[key] for key in a if isinstance(a[key], int) and key != "threads"
-    }
-    expect(conditions, numbers | {"changed": len(document["changed"])})
+    expect(conditions, {"changed": len(document["changed"])} | {k: b[k] - a[k] for k in _DIFFERENCES if k in a})
 
 
 def _print_difference(document: Mapping[str, Any]) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from ingot.cli.model import Model, as_json, expect_none, random_feeds, with_model
+from ingot.cli.model import Model, as_json, expect_none, with_model
 from ingot.cli.output import Output
 from ingot.cli.terminal import human_time, print_json, print_table, print_text, progress
+from ingot.session.inputs import random_inputs
 from ingot.session.trace_formats import FORMATS, QUANTITIES, VIEWERS, Format, Quantity
 from ingot.support.spans import Span, recorded
 
@@ -51,7 +52,7 @@ def profile(
         expect_none(f"--format {form}", {"--quantity": quantity})
     with recorded() as spans:
         session = model.open()
-        feeds = random_feeds(session, model.dims)
+        feeds = random_inputs(session.interface, model.dims)
         session.run(None, feeds)
     with progress("tracing"):
         trace = session.trace(feeds, runs).compiled_in(spans)

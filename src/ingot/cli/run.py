@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ingot.cli.model import Model, as_json, random_feeds, read_array, with_model
+from ingot.cli.model import Model, as_json, read_array, with_model
 from ingot.cli.output import Output
 from ingot.cli.terminal import print_json, print_table, print_text, progress
+from ingot.session.inputs import random_inputs
 from ingot.support.files import make_folder, written
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _random_inputs(
     session: InferenceSession, model: Model, inputs: tuple[str, ...], seed: int, is_quiet: bool
 ) -> dict[str, Any]:
     """Return the arrays of --input and random arrays for the other inputs, by input name."""
-    drawn = random_feeds(session, model.dims, seed)
+    drawn = random_inputs(session.interface, model.dims, seed)
     given = read_inputs(session.get_inputs(), inputs, is_part=True)
     if not is_quiet:
         for name, array in drawn.items():

@@ -180,6 +180,18 @@ def progress(label: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def stages(label: str) -> Iterator[Callable[[str], None]]:
+    """Yield a callback that shows what is done next, after `label`, with a spinner on stderr, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, emoji=False).status(printable(label)) as status:
+        yield lambda text: status.update(printable(f"{label}: {text}"))
+
+
 def track(items: Sequence[Any], label: str) -> Iterable[Any]:
     """Iterate with a progress bar on stderr, on a terminal only."""
     if not sys.stderr.isatty():

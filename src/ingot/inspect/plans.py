@@ -8,7 +8,6 @@ from typing import Any
 
 from ingot.compile import CompiledSegment
 from ingot.errors import InputError
-from ingot.inspect.comparison import random_inputs
 from ingot.inspect.document import VERSION, head
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.view import Item, View
@@ -17,6 +16,7 @@ from ingot.lower.lowered import Tensor
 from ingot.plan.memory import Plan
 from ingot.run.probe import Roofline
 from ingot.session.inference import InferenceSession
+from ingot.session.inputs import random_inputs
 from ingot.session.reports import StepTime
 
 
@@ -158,8 +158,7 @@ def measured_steps(
     `profile`.
     """
     session = InferenceSession(path, dims=dims, precision=precision, threads=threads, cache=False)
-    sizes = {name: dim if isinstance(dim, int) else dim.size for name, dim in dims.items()}
-    feeds = random_inputs(session.graph, {n: size for n, size in sizes.items() if n in session.graph.symbols}, 0)
+    feeds = random_inputs(session.interface, dims)
     session.run(None, feeds)
     profile = session.profile(feeds, runs)
     weight_bytes = sum(step.cost.weight_bytes for step in profile.steps)

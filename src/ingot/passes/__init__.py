@@ -8,7 +8,7 @@ so that only plain matmuls are left.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 
 from ingot.errors import ExtensionError, InputError, guarded
@@ -131,30 +131,42 @@ def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
     INGOT_CHECK=1 validates the result, 2 validates and round-trips the text after each pass; INGOT_DEBUG=3 prints the
     changes of each pass. Raises InputError for an unknown name.
     """
+    for _ in changes(graph, passes):
+        pass
+
+
+def changes(graph: Graph, passes: tuple[str, ...] | None = None) -> Iterator[str]:
+    """Run passes as `optimize` does; yield the name of each pass after it changed the graph or a subgraph of it.
+
+    An iteration that stops leaves the graph after the passes so far; one with `measured` dims may need a sort.
+    """
     names = tuple(PASSES) if passes is None else passes
     unknown = [name for name in names if name not in PASSES]
     if unknown:
         raise InputError(f"passes: unknown names, got {', '.join(unknown)}, expected some of {', '.join(PASSES)}")
     with span("passes"):
-        run_until_stable(graph, {name: PASSES[name] for name in names})
+        yield from until_stable(graph, {name: PASSES[name] for name in names})
     for body in graph.bodies:
-        optimize(body, passes)
+        yield from changes(body, passes)
     if graph.measured:
         graph.sort()  # a pass that moves a node looks only at its operands
     if config.check() >= 1:
         graph.validate()
 
 
-def run_until_stable(graph: Graph, passes: Mapping[str, Pass]) -> bool:
-    """Run passes in order, repeatedly, until none changes the graph. Return whether something changed."""
+def until_stable(graph: Graph, passes: Mapping[str, Pass]) -> Iterator[str]:
+    """Run passes in order, repeatedly, until none changes the graph; yield the name of each that changed it."""
     if not passes:
-        return False
-    idle, changed = 0, False
+        return
+    idle = 0
     for name, each in islice(cycle(passes.items()), _MAX_ROUNDS * len(passes)):
-        idle = 0 if run(graph, name, each) else idle + 1
-        changed |= idle == 0
+        if run(graph, name, each):
+            idle = 0
+            yield name
+        else:
+            idle += 1
         if idle == len(passes):
-            return changed
+            return
     message = f"passes do not settle after {_MAX_ROUNDS} rounds: {', '.join(passes)}"
     if REGISTERED.keys() & passes.keys():
         raise ExtensionError(message)

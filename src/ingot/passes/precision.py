@@ -78,24 +78,29 @@ def precision_of(name: str) -> Precision:
     return PRECISIONS[name]
 
 
-def round_operands(graph: Graph, precision: Precision) -> None:
+def round_operands(graph: Graph, precision: Precision, kept: Collection[str] = ()) -> None:
     """Round the operands of products to a precision, by casts there and back; sums stay f32.
 
     With quantized weights, constant weights are replaced by quantized values and scales, and kernels round the rows.
-    Run this after the passes: they would treat the casts as part of the model.
+    kept: the first results of nodes that stay f32. Run this after the passes: they would treat the casts as part of the
+    model.
     """
     if precision.weights is None:
         return
     if precision.weights in GROUPS:
-        _quantize_matrices(graph, precision.weights)
+        _quantize_matrices(graph, precision.weights, kept)
         eliminate_dead(graph)
         return
     rounding = _Rounding(graph, precision)
     for node in list(graph.nodes):
+        if node.outputs[0] in kept:
+            continue
         # Expanded to a convolution of channels and moves, through which its result and its filter are rounded.
         if node.op.name == "conv_transpose" and is_fixed(graph, node.operands[1]):
             expand_node(graph, node)
     for node in list(graph.nodes):
+        if node.outputs[0] in kept:
+            continue
         if node.op.name in _PRODUCTS and rounding.takes(node):
             rounding.round(node)
         elif node.op.name == "conv" and rounding.is_depthwise(node):
@@ -130,12 +135,12 @@ def _is_quantized(graph: Graph, value: str | None) -> bool:
     return producer is not None and producer.op.name in ("dequantize", "decode_blocks") and is_fixed(graph, value)
 
 
-def _quantize_matrices(graph: Graph, dtype: DType) -> None:
+def _quantize_matrices(graph: Graph, dtype: DType, kept: Collection[str]) -> None:
     """Quantize the constant matrices of products, and filters; readers of one kind share a quantized weight."""
     built: dict[tuple[str, bool], str] = {}
     for node in list(graph.nodes):
         is_product = node.op.name == "matmul"
-        if not is_product and node.op.name != "conv":
+        if (not is_product and node.op.name != "conv") or node.outputs[0] in kept:
             continue
         if not multiplies_constant(graph, node) or (stays_f32(graph, node) if is_product else _is_narrow(graph, node)):
             continue

@@ -259,6 +259,11 @@ class InferenceSession:
         return self._executable.bindings.graph
 
     @property
+    def interface(self) -> Graph:
+        """A graph with the inputs of every binding, for their types."""
+        return self._executable.interface
+
+    @property
     def program(self) -> Program:
         """The compiled program of the binding used last. Raises InputError if dims have no values yet."""
         return self._context.current()

@@ -1,4 +1,4 @@
-"""Convert a caller's feed to arrays: lists, numbers, and tensors of other libraries."""
+"""The arrays of a feed: converted from lists, numbers and tensors of other libraries, or drawn at random."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError, KindError
+from ingot.ir.dim import Limit
 from ingot.ir.dtype import DType, string
 from ingot.ir.graph import Graph
-from ingot.ir.types import MapType, OptionalType, SequenceType, Type
+from ingot.ir.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    bind_type,
+    type_symbols,
+)
 
 # Values without a dtype, which get the input's.
 _PLAIN = (list, tuple, bool, int, float, str)
@@ -94,3 +104,31 @@ def _foreign(name: str, value: Any) -> Any:
 def row_major(value: Any) -> Any:
     """An array that kernels can read; what is none is left as it is."""
     return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value
+
+
+def random_inputs(
+    interface: Graph, dims: Mapping[str, int | Limit], seed: int = 0, given: Mapping[str, Any] = {}
+) -> dict[str, np.ndarray]:
+    """Draw arrays for the inputs that are not given: floats in -1..1, integers 0 or 1.
+
+    dims: of symbols, those of a limit at the limit; others follow from the given arrays, or are 1. Raises InputError
+    for an input that is no tensor of numbers.
+    """
+    generator, found = np.random.default_rng(seed), dict[str, np.ndarray]()
+    sizes = {name: dim.size if isinstance(dim, Limit) else dim for name, dim in dims.items()}
+    for name in (name for name in interface.inputs if name in given):
+        type = interface.values[name].type
+        if isinstance(type, TensorType):
+            shape = zip(type.shape, np.shape(given[name]), strict=False)
+            sizes |= {str(dim): size for dim, size in shape if str(dim) in type_symbols(type)}
+    for name in interface.inputs:
+        type = interface.values[name].type
+        if name in given:
+            continue
+        if not isinstance(type, TensorType | UnrankedType) or type.dtype is string:
+            raise InputError(f"input {name!r}: no random values, got {type}, expected an array in option inputs")
+        bound = bind_type(type, {symbol: sizes.get(symbol, 1) for symbol in type_symbols(type)})
+        dims_of = [dim if isinstance(dim, int) else 1 for dim in bound.shape] if isinstance(bound, TensorType) else []
+        drawn = generator.uniform(-1, 1, dims_of) if type.dtype.kind == "f" else generator.integers(0, 2, dims_of)
+        found[name] = np.asarray(drawn).astype(type.dtype.numpy)
+    return found

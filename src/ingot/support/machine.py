@@ -1,6 +1,7 @@
 """The resources that this process may use: threads by affinity and cgroup quota, memory by cgroup limit."""
 
 import os
+import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -44,6 +45,13 @@ def memory_bytes(root: Path = ROOT) -> int:
         for name in ("memory.max", "memory.limit_in_bytes")
     )
     return min([physical, *(int(text) for text in texts if text.isdigit())])
+
+
+def cpu_name() -> str:
+    """Return the model name of the CPU."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _read(path: Path) -> str:

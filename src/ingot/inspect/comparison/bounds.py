@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ingot.inspect.comparison.captured import Captured
 from ingot.inspect.comparison.measure import relative_errors
 from ingot.ir.dtype import DType, f32, from_numpy
 from ingot.ir.graph import Graph, Node
@@ -61,15 +62,28 @@ class Bounds:
 
     @staticmethod
     def measured(
-        graph: Graph, feeds: Mapping[str, Any], expected: Mapping[str, Any], *, is_local: bool = False
+        graph: Graph, feeds: Mapping[str, Any], expected: Mapping[str, Any], *, is_local: bool, is_exact: bool
     ) -> Bounds:
         """Measure with runs of the float64 reference, in which every node has an error.
 
         expected: the values to bound. is_local: each of them is replaced by its expected value for the nodes that read
-        it, so that only the errors since the last of them count. Raises the errors of `interpret`.
+        it, so that only the errors since the last of them count. is_exact: they are the values of such a run without
+        errors; otherwise one more run computes these, since what another project computes may be no such value. Raises
+        the errors of `interpret`.
         """
         bounds = Bounds(dict.fromkeys(expected, ROUNDING))
         nodes = {name: node for node in graph.nodes for name in node.outputs}
+        exact: Mapping[str, Any] = expected
+        if not is_exact:
+            exact = unmoved = Captured()
+
+            def keep(name: str, array: Any) -> Any:
+                if name not in expected or name not in nodes:
+                    return None
+                unmoved.add(name, array)
+                return replacing(array, expected[name]) if is_local else None
+
+            interpret(graph, feeds, float64=True, watch=keep)
         for trial in range(TRIALS):
             rng = np.random.default_rng(trial)
 
@@ -80,7 +94,7 @@ class Bounds:
                 moved = array if moved is None else moved
                 if name not in expected:
                     return moved
-                bounds._note(name, moved, expected[name])
+                bounds._note(name, moved, exact[name])
                 return replacing(moved, expected[name]) if is_local else moved
 
             interpret(graph, feeds, float64=True, watch=watch)
@@ -88,7 +102,7 @@ class Bounds:
 
     def _note(self, name: str, noisy: Any, exact: Any) -> None:
         """Include a value of a trial."""
-        if not isinstance(noisy, np.ndarray) or noisy.shape != exact.shape:
+        if not isinstance(noisy, np.ndarray) or noisy.shape != np.shape(exact):
             return
         if not is_float(noisy):
             if not np.array_equal(noisy, exact):

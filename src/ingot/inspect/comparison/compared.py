@@ -37,8 +37,8 @@ class _Measured:
 class Compare:
     """The comparison of two sides over one model.
 
-    loaded: the graph of the model with its symbols bound, which names the values. feeds: its inputs. is_precision: the
-    sides differ by design; values are ranked, not judged.
+    loaded: the graph of B's model, which names the values. feeds: its inputs. own: A's graph as loaded, if it is
+    another. is_precision: the sides differ by design; values are ranked, not judged.
     """
 
     model: str
@@ -46,10 +46,12 @@ class Compare:
     b: Side
     loaded: Graph
     feeds: Arrays
+    own: Graph | None = None
     is_precision: bool = False
     _golden: Captured = field(default_factory=Captured)
     _found: dict[str, _Measured] = field(default_factory=dict)
     _rewritten: dict[str, Error] = field(default_factory=dict)
+    _as_loaded: dict[str, Error] | None = None
     _nonfinite: list[str] = field(default_factory=list)
 
     def result(self) -> Comparison:
@@ -191,9 +193,10 @@ class Compare:
 
     def _bounds(self, *, is_local: bool) -> Bounds:
         """Measure bounds over the graph of the model, and for values that passes added, over the graph after them."""
-        bounds = Bounds.measured(self.loaded, self.feeds, self._golden, is_local=is_local)
+        is_exact = self._is_exact
+        bounds = Bounds.measured(self.loaded, self.feeds, self._golden, is_local=is_local, is_exact=is_exact)
         if added := [name for name in self._golden if name not in self.loaded.values]:
-            more = Bounds.measured(self.a.graph, self.feeds, self._golden, is_local=is_local)
+            more = Bounds.measured(self.a.graph, self.feeds, self._golden, is_local=is_local, is_exact=is_exact)
             bounds.undecided |= more.undecided.intersection(added)
             bounds.errors |= {name: more.errors[name] for name in added}
         return bounds
@@ -206,15 +209,45 @@ class Compare:
         row = replace(row, tolerance=max(row.tolerance, bound))
         if not _exceeds(error, row.tolerance) or not is_decided:
             return row
+        if _exceeds(self._loaded_error(row.name), row.tolerance):
+            return replace(row, problem="graph", detail="the graph as loaded computes other numbers in float64")
         rewritten = self._rewritten.get(row.name)
         if _exceeds(rewritten, row.tolerance):
-            return replace(row, problem="passes", detail="the graph after the passes computes other numbers in float64")
+            more = f" and the rounding to {self.a.rounding}" if self.a.rounding else ""
+            problem = "precision" if self.a.rounding else "passes"
+            detail = f"the graph after the passes{more} computes other numbers in float64"
+            return replace(row, problem=problem, detail=detail)
         axes = None
         if self.a.can_replace and (array := self._again(row.name)) is not None:
             axes = permuted_axes(array, np.asarray(self._golden[row.name]), row.tolerance)
         if axes is not None:
             return replace(row, problem="layout", detail=f"the expected elements with their axes in the order {axes}")
         return replace(row, problem="numbers", detail="")
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether B's values are those of `loaded` in float64."""
+        return self.b.title == "float64" and self.b.graph is self.loaded
+
+    def _loaded_error(self, name: str) -> Error | None:
+        """Return the error of A's graph as loaded, in float64 on B's values; None where it has none by construction."""
+        own = self.loaded if self.own is None else self.own
+        if self.a.is_foreign or (self._is_exact and own is self.loaded):
+            return None
+        if self._as_loaded is None:
+            errors = self._as_loaded = {}
+
+            def watch(arrays: Arrays) -> Arrays:
+                found = {each: array for each, array in arrays.items() if each in self._golden}
+                for each, array in found.items():
+                    expected = self._golden[each]
+                    is_alike = isinstance(array, np.ndarray) and array.shape == getattr(expected, "shape", None)
+                    if is_alike and array.dtype.kind != "O":
+                        errors[each] = measure(array, expected)
+                return {each: replacing(array, self._golden[each]) for each, array in found.items()}
+
+            Reference(own, self.feeds, float64=True).run_watched(watch)
+        return self._as_loaded.get(name)
 
     def _accumulated(self, row: ComparedValue, bounds: Bounds) -> ComparedValue:
         bound = max(row.tolerance, bounds.errors[row.name]) if row.tolerance else 0.0

@@ -17,7 +17,7 @@ import numpy as np
 from ingot.compile import Compiled
 from ingot.emit.c import emit_entries, refusals
 from ingot.errors import InputError, ResourceError, UnsupportedError
-from ingot.inspect.comparison.sides import Arrays, Maker, Watch, completed_values, makers_of
+from ingot.inspect.comparison.sides import Arrays, Maker, Watch, completed_values, makers_of, rounding_of
 from ingot.lower.view import View
 from ingot.run.arena import memory_view
 from ingot.run.store import WeightStore, allocate
@@ -37,7 +37,7 @@ class Emitted:
     the end of the run; the kernels and their order are the same.
     """
 
-    can_replace = False
+    can_replace, is_foreign = False, False
     title = "emit-c"
 
     def __init__(self, compiled: Compiled, unshared: Compiled, feeds: Arrays):
@@ -52,6 +52,7 @@ class Emitted:
         if compiled.graph.states:
             raise UnsupportedError("compare: emitted C of a model with states, got some, expected none")
         self.graph = compiled.graph
+        self.rounding = rounding_of(compiled)
         (segment,) = unshared.segments
         completed = completed_values(segment)
         self.makers: dict[str, Maker] = {

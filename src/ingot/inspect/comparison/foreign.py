@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingot.errors import ResourceError, UnsupportedError
+from ingot.errors import ExtensionError, ResourceError, UnsupportedError, guarded
 from ingot.inspect.comparison.sides import Arrays, Maker, Watch
 from ingot.ir.graph import Graph
 
@@ -22,7 +23,7 @@ _AT_ONCE = 32  # values that a watched run of ONNX Runtime returns together
 class OnnxSession:
     """ONNX Runtime on the CPU. A watched run returns further values, which may stop fusions: its bits may differ."""
 
-    can_replace = False
+    can_replace, is_foreign, rounding = False, True, ""
     title = "onnxruntime"
 
     def __init__(self, model: Any, graph: Graph, feeds: Arrays):
@@ -36,7 +37,8 @@ class OnnxSession:
         if path is None and not isinstance(model, (bytes, bytearray)):
             raise UnsupportedError(f"compare: onnxruntime needs an ONNX file, got a {type(model).__name__}")
         self.graph, self._feeds = graph, dict(feeds)
-        self._proto = onnx.load(path) if path is not None else onnx.load_from_string(bytes(model))
+        with typed_errors("onnx"):
+            self._proto = onnx.load(path) if path is not None else onnx.load_from_string(bytes(model))
         named = {name for node in self._proto.graph.node for name in node.output}
         self.makers = {
             name: Maker(node.op.name, self.title, node.sources)
@@ -56,30 +58,30 @@ class OnnxSession:
         returned = {output.name for output in proto.graph.output}
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in returned)
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors
-        try:
+        options.log_severity_level = 4  # of fatal errors: the others are raised
+        with typed_errors(self.title):
             return onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
-        except RuntimeError as error:  # the common class of most of its errors
-            raise UnsupportedError(f"compare: onnxruntime refuses the model: {error}") from error
+
+    def _run(self, session: Any, names: list[str]) -> dict[str, Any]:
+        with typed_errors(self.title):
+            return dict(zip(names, session.run(names, self._feeds), strict=True))
 
     def run(self) -> dict[str, Any]:
         """As `Side.run`."""
-        names = [output.name for output in self._proto.graph.output]
-        return dict(zip(names, self._session.run(names, self._feeds), strict=True))
+        return self._run(self._session, [output.name for output in self._proto.graph.output])
 
     def run_watched(self, watch: Watch) -> dict[str, Any]:
         """As `Side.run_watched`."""
         session = self._opened(self.makers)
-        names = [output.name for output in self._proto.graph.output]
         for some in _batches(list(self.makers), _AT_ONCE):
-            watch(dict(zip(some, session.run(some, self._feeds), strict=True)))
-        return dict(zip(names, session.run(names, self._feeds), strict=True))
+            watch(self._run(session, some))
+        return self._run(session, [output.name for output in self._proto.graph.output])
 
 
 class TorchGraph:
     """torch on an exported program, node by node as torch's interpreter of fx graphs runs it."""
 
-    can_replace = True
+    can_replace, is_foreign, rounding = True, True, ""
     title = "torch"
 
     def __init__(self, model: Any, example_inputs: Any, graph: Graph, feeds: Arrays):
@@ -90,15 +92,20 @@ class TorchGraph:
         expect_installed("torch")
         import torch
 
-        if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".pt2"):
-            program = torch.export.load(os.fspath(model))
-        elif isinstance(model, torch.nn.Module) and isinstance(example_inputs, tuple):
-            program = torch.export.export(model, example_inputs)
-        elif isinstance(model, torch.export.ExportedProgram):
-            program = model
-        else:
-            raise UnsupportedError("compare: torch needs a .pt2 file, an exported program, or a module with a tuple")
-        self.graph, self._module = graph, program.module()
+        with typed_errors(self.title):
+            if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".pt2"):
+                program = torch.export.load(os.fspath(model))
+            elif isinstance(model, torch.nn.Module) and isinstance(example_inputs, tuple):
+                program = torch.export.export(model, example_inputs)
+            elif isinstance(model, torch.export.ExportedProgram):
+                program = model
+            else:
+                raise UnsupportedError("needs a .pt2 file, an exported program, or a module with a tuple")
+            self.graph, self._module = graph, program.module()
+        self._first = dict(self._module.named_buffers())  # whose memory the user's module may share
+        for path, buffer in self._first.items():
+            owner, _, name = path.rpartition(".")
+            setattr(self._module.get_submodule(owner), name, buffer.clone())
         self._inputs = [torch.from_numpy(np.array(feeds[name])) for name in graph.inputs]
         self.makers: dict[str, Maker] = {}
         last = {node.sources[0].name: node for node in graph.nodes if len(node.sources) == 1 and len(node.outputs) == 1}
@@ -113,8 +120,14 @@ class TorchGraph:
         """As `Side.run`."""
         import torch
 
-        with torch.no_grad():
-            return self._named(self._module(*self._inputs))
+        with torch.no_grad(), typed_errors(self.title):
+            return self._named(self._module(*self._begun()))
+
+    def _begun(self) -> list[torch.Tensor]:
+        """Set the buffers that every run starts with, and return its inputs; a run may write both."""
+        for path, buffer in self._module.named_buffers():
+            buffer.copy_(self._first[path])
+        return [each.clone() for each in self._inputs]
 
     def run_watched(self, watch: Watch) -> dict[str, Any]:
         """As `Side.run_watched`."""
@@ -124,7 +137,8 @@ class TorchGraph:
 
         class Watched(torch.fx.Interpreter):
             def run_node(self, n: torch.fx.Node) -> Any:
-                found = super().run_node(n)
+                with typed_errors(f"{TorchGraph.title}, node {n.name}"):
+                    found = super().run_node(n)
                 if n.name not in values or not isinstance(found, torch.Tensor):
                     return found
                 name = values[n.name]
@@ -132,7 +146,7 @@ class TorchGraph:
                 return found if replaced is None else torch.from_numpy(np.array(replaced)).to(found.dtype)
 
         with torch.no_grad():
-            return self._named(Watched(self._module).run(*self._inputs))
+            return self._named(Watched(self._module).run(*self._begun()))
 
     def _named(self, outputs: Any) -> dict[str, Any]:
         """Return the outputs by the names of the graph; values of other types are left out."""
@@ -141,6 +155,16 @@ class TorchGraph:
         flat, _ = torch.utils._pytree.tree_flatten(outputs)
         tensors = [each.detach().numpy() for each in flat if isinstance(each, torch.Tensor)]
         return dict(zip(self._names, tensors, strict=False))
+
+
+@contextmanager
+def typed_errors(where: str) -> Iterator[None]:
+    """Convert any error that another project raises in the block to UnsupportedError."""
+    try:
+        with guarded(f"compare: {where}"):
+            yield
+    except ExtensionError as error:
+        raise UnsupportedError(str(error)) from error
 
 
 def _batches(names: Sequence[str], count: int) -> list[list[str]]:

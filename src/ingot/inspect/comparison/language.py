@@ -9,17 +9,20 @@ from typing import Any
 import numpy as np
 
 from ingot.compile import Mode, compile_mode
-from ingot.errors import InputError
-from ingot.inspect.comparison.sides import Planned, Reference, Side
-from ingot.ir.graph import Graph
+from ingot.errors import InputError, UnsupportedError
+from ingot.inspect.comparison.foreign import expect_installed, typed_errors
+from ingot.inspect.comparison.sides import Planned, Recorded, Reference, Side
+from ingot.inspect.stages import TRANSFORMERS
+from ingot.ir.graph import Graph, TensorType, bind_type
 from ingot.llm.options import Options
-from ingot.load.hf import Folder, LanguageModel, read_folder
+from ingot.load.hf import Folder, read_folder
 from ingot.load.language import read_model
 from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.passes import optimize
+from ingot.run.interpret import bind_symbols
 
 ROWS = 16  # random tokens, if none are given
-SIDES = ("native", "webgpu", "interpret", "float64")
+LANGUAGE_SIDES = ("native", "webgpu", "interpret", "float64")
 
 
 def language_inputs(
@@ -42,28 +45,72 @@ def language_inputs(
     return folder, feeds, context
 
 
-def language_side(
-    name: str, folder: Folder, feeds: Mapping[str, np.ndarray], context: int, precision: str | None, threads: int
-) -> tuple[Side, Graph]:
-    """Return a side over a language model, and its graph as loaded. Raises InputError for another side.
+def language_graph(
+    name: str, folder: Folder, context: int, precision: str | None, threads: int
+) -> tuple[Graph, Options]:
+    """Return the graph of a side as loaded, with weights of its precision, and the options of its program.
 
     precision: None for that of the stored weights.
     """
-    if name not in SIDES:
-        raise InputError(f"compare: no such side of a language model, got {name!r}, expected one of {', '.join(SIDES)}")
     executor = "webgpu" if name == "webgpu" else "native"
     options = Options.of(
         folder, context=context, precision=precision, threads=threads, cache_dtype="f32", sequences=1, executor=executor
     )
-    model: LanguageModel = options.load(folder)
-    graph = model.graph
+    graph = options.load(folder).graph
     graph.remove_output("hidden")
+    return graph, options
+
+
+def transformers_side(folder: str, graph: Graph, feeds: Mapping[str, Any]) -> Recorded:
+    """Return what transformers computes in f32 for the tokens: logits, and results of modules by their paths.
+
+    Raises as `expect_installed`, UnsupportedError for what is no folder and for errors of transformers, and InputError
+    if no path of a module names a value of the graph.
+    """
+    expect_installed("torch")
+    expect_installed("transformers")
+    if not os.path.isdir(folder):
+        raise UnsupportedError(f"compare: transformers needs a folder, got {folder}")
+    import torch
+
+    symbols, found = bind_symbols(graph, feeds), dict[str, np.ndarray]()
+
+    def keep(name: str, result: Any) -> None:
+        first = result[0] if isinstance(result, tuple) and result else result
+        type = bind_type(graph.values[name].type, symbols)
+        if isinstance(first, torch.Tensor) and isinstance(type, TensorType) and first.numel() == type.size:
+            found[name] = first.detach().float().numpy().reshape(type.dims)
+
+    with typed_errors("transformers"), torch.no_grad():
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True, trust_remote_code=False
+        ).eval()
+        for path, module in model.named_modules():
+            if path in graph.values:
+                module.register_forward_hook(lambda module, given, result, path=path: keep(path, result))
+        keep(graph.outputs["logits"], model(torch.from_numpy(feeds["ids"].astype(np.int64))[None]).logits)
+    side = Recorded(graph, feeds, found)
+    side.title = TRANSFORMERS
+    return side
+
+
+def language_side(name: str, options: Options, graph: Graph, feeds: Mapping[str, Any]) -> Side:
+    """Return a side over the graph of a language model, or over a part of it."""
     if name in ("interpret", "float64"):
-        return Reference(graph, feeds, float64=name == "float64"), graph
+        return Reference(graph, feeds, float64=name == "float64")
     optimized = graph.copy()
     optimize(optimized)
-    count = len(feeds["ids"])
-    mode = Mode("compare", {"rows": count, "taken": count, "sequences": 1})
-    side = Planned(compile_mode(optimized, options.target, mode), feeds, threads)
+    return planned_language_side(name, options, optimized, feeds)
+
+
+def planned_language_side(
+    name: str, options: Options, optimized: Graph, feeds: Mapping[str, Any], passes: tuple[str, ...] | None = None
+) -> Planned:
+    """Return a side that runs kernels. optimized: a graph after the passes. passes: those that a mode may repeat."""
+    mode = Mode("compare", bind_symbols(optimized, feeds))
+    compiled = compile_mode(optimized, options.target, mode, passes=passes)
+    side = Planned(compiled, feeds, options.target.threads)
     side.title = f"{name}, {options.precision}, {options.target.isa}"  # weights were rounded as they were loaded
-    return side, graph
+    return side

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,11 +19,11 @@ class ComparedValue:
     """A value of both sides.
 
     name, op, kernel, sources: of its node on side A. replaced: the values of the model that A computes only inside of
-    this one. dtype, shape: on side A. problem: "" or one of "dtype", "shape", "layout", "passes", "numbers",
-    "accumulated"; detail: what is wrong. tolerance: of the local error, relative to max(1, |expected|). accumulated:
-    the error of a whole run. local: the error of this node on the values of side B, None where A cannot use these.
-    noise, cosine, divergence: of the local error: its norm relative to the value's, the cosine of the angle, and the
-    mean Kullback-Leibler divergence of the softmax over the last axis, in nats; None for integers.
+    this one. dtype, shape: on side A. problem: "" or one of "dtype", "shape", "layout", "graph", "passes", "precision",
+    "numbers", "accumulated"; detail: what is wrong. tolerance: of the local error, relative to max(1, |expected|).
+    accumulated: the error of a whole run. local: the error of this node on the values of side B, None where A cannot
+    use these. noise, cosine, divergence: of the local error: its norm relative to the value's, the cosine of the angle,
+    and the mean Kullback-Leibler divergence of the softmax over the last axis, in nats; None for integers.
     """
 
     name: str
@@ -95,9 +95,7 @@ class Comparison:
         """Return plain data; sources as in `list-nodes`."""
         document = asdict(self)
         for row, value in zip(document["values"], self.values, strict=True):
-            row["sources"] = [
-                {"name": s.name, "op": s.op, "domain": s.domain, "module": s.module} for s in value.sources
-            ]
+            row["sources"] = plain_sources(value.sources)
         document["first"] = None if self.first is None else self.first.name
         return _without_infinity(document | {"agrees": self.agrees})
 
@@ -124,6 +122,11 @@ class Comparison:
             yield "two plain runs and the watched run give the same bits"
         if self.file_bytes:
             yield f"{self.file_bytes:,} bytes of captured values were on disk"
+
+
+def plain_sources(sources: Iterable[Source]) -> list[dict[str, str]]:
+    """Return sources as plain data."""
+    return [{"name": s.name, "op": s.op, "domain": s.domain, "module": s.module} for s in sources]
 
 
 def _first_lines(row: ComparedValue) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ingot.compile import Compiled, CompiledSegment
 from ingot.errors import InputError
-from ingot.ir.graph import Graph, Source
+from ingot.ir.graph import Graph, Source, TensorType, Type
 from ingot.lower.view import View
 from ingot.plan.gpu_dispatch import device_array
 from ingot.run.arena import Arena
@@ -20,6 +20,8 @@ from ingot.run.native import NativeProgram
 from ingot.run.program import InterpretedSegment, Program
 from ingot.run.store import WeightStore
 from ingot.run.webgpu import WebgpuProgram
+
+_SHOWN = 4  # names in an error
 
 Arrays = Mapping[str, Any]
 Watch = Callable[[Arrays], Arrays]
@@ -38,13 +40,16 @@ class Side(Protocol):
     """One way to run a model. The inputs are fixed; every run starts with the same states.
 
     title: for reports. graph: whose values it shows. makers: of the values that it shows, in the order of a run.
-    can_replace: whether a watched run continues with the values that its watch returns.
+    can_replace: whether a watched run continues with the values that its watch returns. is_foreign: whether another
+    project computes the values. rounding: the precision to which it rounds products, "" for none.
     """
 
     title: str
     graph: Graph
     makers: dict[str, Maker]
     can_replace: bool
+    is_foreign: bool
+    rounding: str
 
     def run(self) -> dict[str, Any]:
         """Run once without a watch. Return the outputs by external name, and each state's update as `state:<name>`."""
@@ -59,7 +64,7 @@ class Side(Protocol):
 class Reference:
     """The interpreter. float64: computes f32 values in f64."""
 
-    can_replace = True
+    can_replace, is_foreign, rounding = True, False, ""
 
     def __init__(self, graph: Graph, feeds: Arrays, *, float64: bool = False):
         self.graph, self._feeds, self._float64 = graph, feeds, float64
@@ -85,13 +90,59 @@ class Reference:
         return interpret(self.graph, self._feeds, float64=self._float64, watch=each)
 
 
+class Recorded:
+    """Values that were recorded: every run gives them again, and computes nothing."""
+
+    can_replace, is_foreign, rounding = False, True, ""
+    title: str = "recorded"
+
+    def __init__(self, graph: Graph, feeds: Arrays, arrays: Arrays):
+        """arrays: by the names of values; an output may have its external name. Raises InputError if none is known."""
+        named = {value: arrays[external] for external, value in graph.outputs.items() if external in arrays}
+        named |= {name: array for name, array in arrays.items() if name in graph.values}
+        self.graph = graph
+        self.makers = {
+            name: Maker(node.op.name, self.title, node.sources)
+            for node in graph.nodes
+            for name in node.outputs
+            if name in named
+        }
+        if not self.makers:
+            expected = ", ".join([*graph.outputs][:_SHOWN])
+            raise InputError(f"compare: no recorded value is one of the model, got {[*arrays][:_SHOWN]}, "
+                             f"expected names such as {expected}")  # fmt: skip
+        self._arrays = {name: as_declared(named[name], graph.values[name].type) for name in self.makers}
+
+    def run(self) -> dict[str, Any]:
+        """As `Side.run`."""
+        return {external: self._arrays[name] for external, name in self.graph.outputs.items() if name in self._arrays}
+
+    def run_watched(self, watch: Watch) -> dict[str, Any]:
+        """As `Side.run_watched`."""
+        for name, array in self._arrays.items():
+            watch({name: array})
+        return self.run()
+
+
+def as_declared(array: np.ndarray, declared: Type) -> np.ndarray:
+    """Return an array of a numpy file with the declared dtype, if numpy lacks that: files have bytes or text for it."""
+    if not isinstance(declared, TensorType) or not isinstance(array, np.ndarray):
+        return array
+    if array.dtype.kind == "V" and array.dtype.itemsize == declared.dtype.numpy.itemsize:
+        return array.view(declared.dtype.numpy)
+    return array.astype(object) if array.dtype.kind == "U" else array
+
+
 class Planned:
     """A compiled program on the CPU or on a WebGPU device, run step by step where it is watched."""
+
+    can_replace, is_foreign = True, False
 
     def __init__(self, compiled: Compiled, feeds: Arrays, threads: int = 0, weights: WeightStore | None = None):
         """feeds: of the inputs, and of states that do not start with their initial values."""
         self._program = Program(compiled, weights or WeightStore(threads or 1), Arena())
         self.graph = compiled.graph
+        self.rounding = rounding_of(compiled)
         self._inputs = [np.require(feeds[name], requirements=("C", "A")) for name in self.graph.inputs]
         self._states = first_states(self.graph, {}, feeds)
         targets = [segment.lowered.target for segment in compiled.segments if segment.native is not None]
@@ -103,7 +154,6 @@ class Planned:
             for name, maker in makers_of(segment, completed):
                 if name in self.graph.values:  # not added by lowering
                     self.makers.setdefault(name, maker)
-        self.can_replace = True
 
     @staticmethod
     def _native_title(compiled: Compiled) -> str:
@@ -199,6 +249,12 @@ class Planned:
         if single is None:
             return {}
         return {t.name: single.tensor(t.id) for t in single.lowered.tensors.values() if t.kind == "state"}
+
+
+def rounding_of(compiled: Compiled) -> str:
+    """Return the precision of a program that rounds products, else ""."""
+    precision = compiled.mode.precision
+    return "" if precision.weights is None else precision.name
 
 
 def makers_of(segment: CompiledSegment, completed: Mapping[int, list[str]]) -> list[tuple[str, Maker]]:
