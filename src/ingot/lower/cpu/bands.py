@@ -83,19 +83,19 @@ def _is_link(lowered: Lowered, touched: Counter[str], producer: Step, reader: St
     """Return whether a step writes all of a large image of which only the next step reads rows."""
     if not _has_bands(producer) or not _has_bands(reader) or {producer.kernel, reader.kernel} == {_PRODUCT}:
         return False
-    made, x = producer.writes[0], reader.reads[0]
-    tensor = lowered.tensors[made.tensor]
-    if len(producer.writes) != 1 or made.tensor != x.tensor or tensor.kind != "activation":
+    written, x = producer.writes[0], reader.reads[0]
+    tensor = lowered.tensors[written.tensor]
+    if len(producer.writes) != 1 or written.tensor != x.tensor or tensor.kind != "activation":
         return False
     if touched[x.tensor] != 2 or any(view.tensor == x.tensor for view in reader.reads[1:]):
         return False
     least = max(BAND_LEAST, 2 * BAND_BYTES * lowered.target.threads)
-    if tensor.nbytes < least or tensor.nbytes != made.size * 4:
+    if tensor.nbytes < least or tensor.nbytes != written.size * 4:
         return False
-    image = x if len(x.shape) == 4 else made
+    image = x if len(x.shape) == 4 else written
     batch, channels, height, width = image.shape
     dense = (height * width * channels, 1, width * channels, channels)
-    return batch == 1 < height and image.strides == dense and made.size == x.size
+    return batch == 1 < height and image.strides == dense and written.size == x.size
 
 
 def _has_bands(step: Step) -> bool:
@@ -144,7 +144,7 @@ def _bands(stages: Sequence[_Stage], most_bytes: int) -> Iterator[list[_Rows]]:
 def _add_bands(builder: StepBuilder, stages: Sequence[_Stage]) -> None:
     """Add the steps of all bands of a chain.
 
-    Between two stages two buffers take turns, so that a stage does not wait for the readers of the band before. Rows
+    Between two stages, two buffers alternate, so that a stage does not wait for the readers of the band before. Rows
     that were computed for that band are copied from its buffer.
     """
     bands = list(_bands(stages, BAND_BYTES * builder.target.threads))
