@@ -354,6 +354,7 @@ ROWS = {
     "H11": Row(
         "a client goes before its answer, in the prompt, or in a stream",
         tests="serve/server a_closed_connection_ends_its_answer;"
+        " serve/operations a_client_that_goes_ends_the_first_of_its_requests_too;"
         " llm/service a_stopped_answer_frees_its_sequence_even_during_its_prompt",
     ),
     "H12": Row(
@@ -366,13 +367,15 @@ ROWS = {
     ),
     "H14": Row(
         "more requests than the queue holds",
-        tests="serve/server keys_and_a_full_queue; llm/service a_full_queue_refuses_and_priorities_go_first",
+        tests="serve/server keys_and_a_full_queue; llm/service a_full_queue_refuses_and_priorities_go_first;"
+        " serve/operations of_ten_times_as_many_requests_as_fit_some_are_refused_and_the_others_right",
     ),
     "H15": Row(
         "SIGTERM under load, twice, and with answers that take long",
         tests="serve/operations a_server_that_ends_loses_no_answer;"
         " serve/operations 200_servers_that_end_lose_no_answer;"
-        " serve/operations answers_that_take_too_long_to_drain_end_with_an_error",
+        " serve/operations answers_that_take_too_long_to_drain_end_with_an_error;"
+        " serve/operations a_client_that_does_not_read_does_not_hold_a_server_that_ends",
     ),
     "H16": Row(
         "the thread of the engine ends by a bug",

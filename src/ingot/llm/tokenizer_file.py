@@ -10,6 +10,7 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.llm.patterns import check_linear
 from ingot.load.hf.strict_json import shown
 
+MAX_FILE_BYTES = 64 << 20  # of a tokenizer.json, and of the files of older tokenizers
 MAX_ID = (1 << 22) - 1  # the largest id of a token
 MAX_TOKENS = 1 << 21  # of a vocabulary
 MAX_MERGES = 1 << 21  # of a vocabulary
