@@ -53,8 +53,8 @@ def quantize_model(
     small matrices stay f32.
 
     Raises InputError without samples, for samples with non-finite values, and for a model without products to quantize,
-    such as one that is quantized already; OutputError for a target that exists; ResourceError; and the errors of loading
-    and running.
+    such as one that is quantized already; OutputError for a target that exists; ResourceError; and the errors of
+    loading and running.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")

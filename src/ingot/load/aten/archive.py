@@ -6,6 +6,7 @@ are not read. Torch's own loader unpickles and links such content.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import struct
@@ -60,9 +61,20 @@ def read_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     where = os.fspath(path)
     with open(path, "rb") as file:
         document = parse_object(Archive(file, where).read("models/model.json"), f"{where}: model.json")
-    schema = document["schema_version"]
+    schema, opsets = document.get("schema_version"), document.get("opset_version")
+    if not isinstance(schema, dict) or not {"major", "minor"} <= schema.keys() or not isinstance(opsets, dict):
+        raise LoadError(f"{where}: model.json: got {shown(schema)} and {shown(opsets)}, expected versions")
     facts = {"producer": f"torch {document.get('torch_version', '')}".strip()}
-    return facts | {"schema": f"{schema['major']}.{schema['minor']}", "opsets": document["opset_version"]}
+    return facts | {"schema": f"{schema['major']}.{schema['minor']}", "opsets": opsets}
+
+
+@contextlib.contextmanager
+def _readable(where: str) -> Iterator[None]:
+    """Convert the errors of `zipfile` for files that it cannot read to LoadError."""
+    try:
+        yield
+    except (zipfile.BadZipFile, RuntimeError, ValueError, LookupError, struct.error, EOFError) as error:
+        raise LoadError(f"{where}: not an exported program, got {str(error)[:200]!r}") from error
 
 
 class Archive:
@@ -70,7 +82,8 @@ class Archive:
 
     def __init__(self, file: IO[bytes], where: str, is_mapped: bool = False):
         self.where = where
-        self._zip = zipfile.ZipFile(file)
+        with _readable(where):
+            self._zip = zipfile.ZipFile(file)
         self._mapped = MappedFile(file.fileno(), where) if is_mapped else None
         entries = self._zip.infolist()
         root = entries[0].filename.partition("/")[0] if entries else ""
@@ -98,7 +111,8 @@ class Archive:
     def read(self, name: str) -> bytes:
         """Read a record and verify its checksum. Raises LoadError like `size`."""
         self.size(name)
-        return self._zip.read(self._entries[name])
+        with _readable(self.where):
+            return self._zip.read(self._entries[name])
 
     def tensor(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """Read a record as a vector. Raises LoadError like `size`, and for an incomplete element at its end."""
@@ -109,7 +123,7 @@ class Archive:
             return self._view(self._mapped, self._entries[name]).view(dtype)
         content = torch.empty(size, dtype=torch.uint8)
         if size:
-            with self._zip.open(self._entries[name]) as record:
+            with _readable(self.where), self._zip.open(self._entries[name]) as record:
                 read = record.readinto(content.numpy())  # type: ignore[attr-defined]
                 if read != size or record.read(1):
                     raise LoadError(f"{self.where}: {shown(name)} is cut short")
