@@ -12,7 +12,7 @@ from hf_case import Case
 from hf_models import SIZES, expected_logits, parameters, save_model
 from hf_recurrent_cases import RECURRENT_CASES
 from ingot.emit.language.model import emit_language_model
-from ingot.errors import StoppedError, UnsupportedError
+from ingot.errors import LoadError, StoppedError, UnsupportedError
 from ingot.llm.service import Service
 from ingot.load.hf import load_dense, read_folder
 
@@ -114,6 +114,23 @@ def test_saved_and_restored(folder: Path, tmp_path: Path, cache_dtype: str):
     assert tokens == [*PROMPT, *first[:-1]]
     assert drawn(other, [*tokens, 9]) == drawn(language_model(folder, cache_dtype=cache_dtype), [*tokens, 9])
     assert other.usage.reused_tokens == len(tokens)
+
+
+def test_damaged_and_foreign_files_are_refused(folder: Path, tmp_path: Path):
+    """A file whose state was changed, and one of a model with other states, change nothing in the cache."""
+    llm = language_model(folder)
+    first = drawn(llm, PROMPT)
+    llm.save_sequence(tmp_path / "state")
+    content = bytearray((tmp_path / "state").read_bytes())
+    content[-100] ^= 1  # of the last state
+    (tmp_path / "damaged").write_bytes(content)
+    save_model(CASES["mamba"], tmp_path / "mamba")
+    with pytest.raises(LoadError, match="damaged"):
+        llm.load_sequence(tmp_path / "damaged")
+    with pytest.raises(LoadError, match="saved by another model"):
+        language_model(tmp_path / "mamba").load_sequence(tmp_path / "state")
+    assert drawn(llm, [*PROMPT, *first, 7]) == drawn(language_model(folder), [*PROMPT, *first, 7])
+    assert llm.usage.reused_tokens == len(PROMPT) + 5
 
 
 def test_no_drafts(folder: Path):

@@ -65,6 +65,29 @@ CASES: list[Case] = [
         """,
     ),
     (
+        "products with selected matrices",
+        ("take_rows", "cse", "dce"),
+        """
+        input x: f32[6, 2, 4]
+        input chosen: i64[6, 2]
+        input take: i32[1]
+        weight w: f32[3, 5, 4]
+        p = expert_matmul(x, chosen, w)
+        y = gather(p, take, axis=0)
+        output y = y
+        """,
+        """
+        input x: f32[6, 2, 4]
+        input chosen: i64[6, 2]
+        input take: i32[1]
+        weight w: f32[3, 5, 4]
+        x.gathered = gather(x, take, axis=0)
+        chosen.gathered = gather(chosen, take, axis=0)
+        p = expert_matmul(x.gathered, chosen.gathered, w)
+        output y = p
+        """,
+    ),
+    (
         "as many rows as there are, another axis, rows that are mixed",
         ("take_rows",),
         """

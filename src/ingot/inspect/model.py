@@ -91,7 +91,7 @@ class InspectedModel:
             folder, context=None, precision=self._precision, threads=self._threads, cache_dtype=None,
             sequences=self._sequences, executor="webgpu" if self._executor == "webgpu" else "native",
         )  # fmt: skip
-        self.language = self.options.load(folder)
+        self.language = self.options.load(folder, has_windows=True)
         self.loaded = self.language.graph
 
     def _open_model(self) -> None:

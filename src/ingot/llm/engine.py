@@ -18,6 +18,7 @@ from ingot.llm.sequences import CacheFullError, Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
 from ingot.load.hf.recurrent import SLOTS, is_recurrent
+from ingot.load.hf.windows import WINDOW_BLOCKS
 from ingot.lower import Target
 from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.run.modes import Bound, BoundModes
@@ -89,7 +90,11 @@ class Engine:
         # A fork waits for the steps of other threads: a child could not continue from an unfinished step.
         self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(
-            sequences, model.blocks_per_sequence, model.cache_blocks, has_state=model.has_recurrent_state
+            sequences,
+            model.blocks_per_sequence,
+            model.cache_blocks,
+            has_state=model.has_recurrent_state,
+            windows=model.windows,
         )
         if target.device == "webgpu":
             choose_on_device(model.graph)
@@ -220,10 +225,11 @@ class Engine:
 
     def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
         """Return copies of a sequence's keys and values, [blocks of the sequence, ...], and of its recurrent states,
-        [1, ...], by the name of the state.
+        [1, ...], by the name of the state; in layers with a window only of the blocks that the next token sees.
         """
-        used = len(sequence.tokens) % CACHE_BLOCK
-        cached = self._bound.read_states(self._places(sequence))
+        length = len(sequence.tokens)
+        used = length % CACHE_BLOCK
+        cached = self._bound.read_states(self._places(sequence, length))
         for name, copy in cached.items() if used else ():
             if is_recurrent(name):
                 continue
@@ -235,29 +241,39 @@ class Engine:
     def cached_types(self, length: int) -> dict[str, TensorType]:
         """Return the types of the arrays that `cached` returns for a sequence of `length` tokens."""
         blocks = -(-length // CACHE_BLOCK)
-        states = ((name, self.model.graph.type(name)) for name in self.model.graph.states)
-        return {
-            name: TensorType(type.dtype, (1 if is_recurrent(name) else blocks, *type.shape[1:]))
-            for name, type in states
-        }
+        types = {name: self.model.graph.type(name) for name in self.model.graph.states}
+        counts = {name: 1 if is_recurrent(name) else blocks - self._first_block(name, length) for name in types}
+        return {name: TensorType(type.dtype, (counts[name], *type.shape[1:])) for name, type in types.items()}
 
     def restore(self, tokens: Tokens[int], cached: Mapping[str, np.ndarray]) -> None:
         """Add a finished sequence with keys, values and recurrent states that were computed before."""
         sequence = self.sequences.start(())
-        self.sequences.reserve(sequence, len(tokens))
-        self._bound.write_states(self._places(sequence), cached)
+        self.sequences.reserve(sequence, len(tokens), is_restored=True)
+        self._bound.write_states(self._places(sequence, len(tokens)), cached)
         sequence.tokens += tokens
         sequence.state_length = len(tokens)
         self.sequences.finish(sequence)
 
-    def _places(self, sequence: Sequence) -> dict[str, np.ndarray]:
-        """Return the indices of a sequence in the first axis of each state."""
-        blocks, slot = sequence.blocks[: sequence.block_count], np.array([sequence.slot])
-        return {name: slot if is_recurrent(name) else blocks for name in self.model.graph.states}
+    def _first_block(self, state: str, length: int) -> int:
+        """Return the index of the first block that the next token of a sequence of `length` tokens reads in a state."""
+        windows = self.model.windows
+        return windows.first_seen(length) if windows is not None and windows.holds(state) else 0
+
+    def _places(self, sequence: Sequence, length: int) -> dict[str, np.ndarray]:
+        """Return the indices, in the first axis of each state, of what a sequence of `length` tokens has there."""
+        windows, indices = self.model.windows, {}
+        for name in self.model.graph.states:
+            is_windowed = windows is not None and windows.holds(name)
+            table = sequence.window_blocks if is_windowed else sequence.blocks
+            blocks = table[self._first_block(name, length) : sequence.block_count]
+            indices[name] = np.array([sequence.slot]) if is_recurrent(name) else blocks
+        return indices
 
     def _place(self, mode: Bound, owner: int, sequence: Sequence) -> None:
         """Write the blocks and the slot of a sequence into a mode's inputs."""
         mode.inputs["blocks"][owner] = sequence.blocks
+        if self.sequences.windows is not None:
+            mode.inputs[WINDOW_BLOCKS][owner] = sequence.window_blocks
         if self.sequences.has_state:
             mode.inputs[SLOTS][owner] = sequence.slot
 

@@ -32,7 +32,7 @@ class ModeMemory:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of a language model. cache: the keys and values of all positions of all sequences."""
+    """Bytes of a language model. cache: the keys, values and recurrent states of all sequences."""
 
     context: int
     sequences: int
@@ -70,7 +70,7 @@ def planned(folder: Folder, options: Options) -> Memory:
 
     Raises the errors of loading the model, and UnsupportedError for an op without a kernel.
     """
-    model = options.load(folder)
+    model = options.load(folder, has_windows=True)
     if options.target.device == "webgpu":
         choose_on_device(model.graph)
     compiler = Compiler(model.graph, options.target)

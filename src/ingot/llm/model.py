@@ -100,7 +100,7 @@ class LLM:
                 executor=executor,
                 cache_positions=cache_positions,
             )
-            self.model = self.options.load(self._folder)
+            self.model = self.options.load(self._folder, has_windows=True)
             self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None
             self._engine = Engine(self.model, self.options.target, sequences) if self._encoder is None else None
             self.speculation = self._speculation(lookup, draft)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError, ResourceError
+from ingot.load.hf.windows import Windows
 from ingot.ops.kv_cache import CACHE_BLOCK
 
 Run = weakref.ref[Generator[Any, None, None]]
@@ -27,12 +28,14 @@ Run = weakref.ref[Generator[Any, None, None]]
 class Sequence:
     """Tokens whose keys and values are cached: position p is slot p % CACHE_BLOCK of block `blocks[p // CACHE_BLOCK]`.
 
-    blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. slot: of its recurrent states, which
-    are those after `state_length` tokens; -1 during a run, and after one that failed. run: the generator that draws its
-    tokens. thread: the identifier of the thread that started it.
+    blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. window_blocks: the same in the cache
+    of layers with a window; -1 for a block that was given up. slot: of its recurrent states, which are those after
+    `state_length` tokens; -1 during a run, and after one that failed. run: the generator that draws its tokens. thread:
+    the identifier of the thread that started it.
     """
 
     blocks: np.ndarray
+    window_blocks: np.ndarray
     tokens: list[int] = field(default_factory=list)
     block_count: int = 0
     slot: int = 0
@@ -58,16 +61,29 @@ class Sequences:
     over, or shares its full blocks, and computes only the new tokens. A block in which a sequence writes has no other
     owner.
 
+    Layers with a window have a cache of their own. A sequence keeps the blocks that its next tokens see; others are
+    given up when new blocks are needed, those of finished sequences and of the first positions first. So a prefix is
+    only shared, and a sequence only cut, where the blocks that the next token sees are still there.
+
     Recurrent states are those after all tokens of a sequence, and replaced by each run. So a model with such states
     shares no blocks, and a sequence is only continued after its last token: if it is cut, it is empty.
     """
 
-    def __init__(self, count: int, blocks_per_sequence: int, total: int | None = None, *, has_state: bool = False):
+    def __init__(
+        self,
+        count: int,
+        blocks_per_sequence: int,
+        total: int | None = None,
+        *,
+        has_state: bool = False,
+        windows: Windows | None = None,
+    ):
         """total: the number of all blocks, by default enough for every sequence. has_state: whether the model has
-        recurrent states, with `count` slots.
+        recurrent states, with `count` slots. windows: the cache of layers with a window, None for none.
         """
         self.count = count
         self.has_state = has_state
+        self.windows = windows
         self.blocks_per_sequence = blocks_per_sequence
         self.total = count * blocks_per_sequence if total is None else total
         self._owners: list[Sequence] = []  # active and cached sequences, least recently used first
@@ -113,10 +129,9 @@ class Sequences:
         tokens = list(tokens)
         self._owners = [sequence for sequence in self._owners if sequence.tokens or sequence.is_active]
         cached = [sequence for sequence in self._owners if not sequence.is_active]
-        shared = [_shared(sequence.tokens, tokens) for sequence in cached]
+        shared = [self._usable(sequence, _shared(sequence.tokens, tokens)) for sequence in cached]
         if self.has_state:
-            lengths = [each.state_length for each in cached]
-            shared = [n if n == length < len(tokens) else 0 for n, length in zip(shared, lengths, strict=True)]
+            shared = [length if length < len(tokens) else 0 for length in shared]
         best = max(range(len(shared)), key=shared.__getitem__, default=-1)
         if best >= 0 and shared[best] and _is_worth(shared[best], len(cached[best].tokens), len(tokens)):
             sequence = cached[best]
@@ -155,24 +170,49 @@ class Sequences:
         """Free the blocks of all active sequences, for the owner of all of them."""
         self._owners = [sequence for sequence in self._owners if not sequence.is_active]
 
-    def reserve(self, sequence: Sequence, length: int) -> None:
+    def reserve(self, sequence: Sequence, length: int, *, is_restored: bool = False) -> None:
         """Assign blocks to a sequence for the positions below `length`.
 
-        Cached sequences give the blocks up from their ends, the least recently used first. Raises CacheFullError if
-        active ones own too many blocks.
+        Cached sequences give the blocks up from their ends, the least recently used first. is_restored: whether the
+        positions are those of a saved sequence, with the blocks of windows that the next token sees.
+
+        Raises CacheFullError if active ones own too many blocks.
         """
-        wanted = -(-length // CACHE_BLOCK)
-        needed = wanted - sequence.block_count
-        if needed > 0:
-            while (missing := needed - len(free := self._free(sequence))) > 0:
-                oldest = next((each for each in self._owners if each is not sequence and not each.is_active), None)
-                if oldest is None:
-                    raise CacheFullError(f"cache: full, got {needed} more blocks to fill, expected at most {len(free)}")
-                self.truncate(oldest, max(0, oldest.block_count - missing) * CACHE_BLOCK)
-                if not oldest.tokens:
-                    self._owners.remove(oldest)
-            sequence.blocks[sequence.block_count : wanted] = free[:needed]
-            sequence.block_count = wanted
+        wanted, first = -(-length // CACHE_BLOCK), sequence.block_count
+        needed = wanted - first
+        if needed <= 0:
+            return
+        if self.windows is not None:
+            seen = self.windows.first_seen(length) if is_restored else first
+            sequence.window_blocks[seen:wanted] = self._room(sequence, wanted - seen, in_windows=True)
+        sequence.blocks[first:wanted] = self._room(sequence, needed)
+        sequence.block_count = wanted
+
+    def _room(self, sequence: Sequence, needed: int, *, in_windows: bool = False) -> np.ndarray:
+        """Return so many free blocks, which sequences give up if there are not enough."""
+        while (missing := needed - len(free := self._free(sequence, in_windows))) > 0:
+            if in_windows and self._take_behind(sequence, missing):
+                continue
+            oldest = next((each for each in self._owners if each is not sequence and not each.is_active), None)
+            if oldest is None:
+                raise CacheFullError(f"cache: full, got {needed} more blocks to fill, expected at most {len(free)}")
+            self.truncate(oldest, max(0, oldest.block_count - missing) * CACHE_BLOCK)
+            if not oldest.tokens:
+                self._owners.remove(oldest)
+        return free[:needed]
+
+    def _take_behind(self, sequence: Sequence, count: int) -> bool:
+        """Take, from one sequence, up to `count` blocks of windows that it no longer needs; a finished one goes first.
+
+        Return False if no sequence has such blocks.
+        """
+        assert self.windows is not None
+        for each in sorted((*self._owners, sequence), key=lambda each: each is sequence or each.is_active):
+            behind = np.flatnonzero(each.window_blocks[: self.windows.first_kept(len(each.tokens))] >= 0)
+            if len(behind):
+                each.window_blocks[behind[:count]] = -1
+                return True
+        return False
 
     def can_grow(self, parts: Tokens[tuple[Sequence, int]]) -> bool:
         """Whether there are blocks for so many more tokens of each sequence."""
@@ -192,20 +232,36 @@ class Sequences:
         return needed + sum(each.is_active for each in self._owners) <= self.total - int(np.count_nonzero(owned))
 
     def truncate(self, sequence: Sequence, length: int) -> None:
-        """Cut a sequence to its first `length` tokens, or fewer: a shared block stays full or is given up."""
-        if self.has_state and length != sequence.state_length:
-            length = sequence.state_length = 0
+        """Cut a sequence to its first `length` tokens, or fewer: a shared block stays full or is given up, and the
+        next token must find the blocks and states that it reads.
+        """
+        length = self._usable(sequence, length)
         used = length % CACHE_BLOCK
         if used and length < len(sequence.tokens) and self._is_shared(sequence, length // CACHE_BLOCK):
-            length -= used
+            length = self._usable(sequence, length - used)
+        if not length:
+            sequence.state_length = 0
         del sequence.tokens[length:]
         sequence.block_count = min(sequence.block_count, -(-length // CACHE_BLOCK))
 
-    def _free(self, sequence: Sequence) -> np.ndarray:
-        """Return the blocks that neither this sequence nor any other owns."""
-        free = np.ones(self.total, np.bool_)
+    def _usable(self, sequence: Sequence, length: int) -> int:
+        """Return the largest number of its tokens, at most `length`, after which a sequence can be continued."""
+        if self.has_state and length != sequence.state_length:
+            return 0
+        while self.windows is not None and length:
+            first = self.windows.first_seen(length)
+            missing = np.flatnonzero(sequence.window_blocks[first : -(-length // CACHE_BLOCK)] < 0)
+            if not len(missing):
+                break
+            length = 0 if self.has_state else int(first + missing[-1]) * CACHE_BLOCK
+        return length
+
+    def _free(self, sequence: Sequence, in_windows: bool) -> np.ndarray:
+        """Return the blocks of a cache that neither this sequence nor any other owns."""
+        free = np.ones(self.windows.blocks if in_windows and self.windows is not None else self.total, np.bool_)
         for other in (*self._owners, sequence):
-            free[other.blocks[: other.block_count]] = False
+            owned = (other.window_blocks if in_windows else other.blocks)[: other.block_count]
+            free[owned[owned >= 0]] = False
         return np.flatnonzero(free)
 
     def _owned_by_active(self) -> np.ndarray:
@@ -227,7 +283,9 @@ class Sequences:
         """Return the sequence with the longest prefix of the tokens in full blocks, after the length of the prefix."""
         if self.has_state:
             return 0, None
-        lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
+        lengths = [
+            self._usable(other, _shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK) for other in self._owners
+        ]
         best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
         return (lengths[best], self._owners[best]) if best >= 0 and lengths[best] else (0, None)
 
@@ -238,13 +296,15 @@ class Sequences:
 
     def _shared_prefix(self, tokens: list[int]) -> Sequence:
         """Return a new sequence with the full blocks of the longest prefix of the tokens that any sequence has."""
-        sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
+        each = self.blocks_per_sequence
+        sequence = Sequence(np.zeros(each, np.int32), np.full(each, -1, np.int32))
         if self.has_state:
             sequence.slot = self._free_slot()
         length, other = self._longest_prefix(tokens)
         if other is not None:
             sequence.block_count = length // CACHE_BLOCK
             sequence.blocks[: sequence.block_count] = other.blocks[: sequence.block_count]
+            sequence.window_blocks[: sequence.block_count] = other.window_blocks[: sequence.block_count]
             sequence.tokens += other.tokens[:length]
         return sequence
 

@@ -66,6 +66,8 @@ def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:
             return [0] if is_flat else []
         case "cached_attention":
             return list(_ATTENTION_ROWS)
+        case "expert_matmul":
+            return [0, 1]
         case "reshape":
             return [0] if keeps_rows else []
         case "gather":

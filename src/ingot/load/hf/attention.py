@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot.errors import LoadError
 from ingot.load.hf.builder import LayerBuilder
-from ingot.load.hf.latent import project_latent
+from ingot.load.hf.latent import absorb_latent, is_absorbed, project_latent
 from ingot.load.hf.layers import Norm
 from ingot.load.hf.rope import Rotations, rope_of
 from ingot.load.hf.settings import MAX_SIZE
@@ -23,18 +23,26 @@ Placed = Callable[[LayerBuilder, str, np.ndarray], str]
 class Projected(NamedTuple):
     """Queries, keys and values, each [.., heads, head_dim]; None for keys and values of another layer.
 
-    gate: [.., heads, head_dim], whose sigmoid multiplies the result of attention; None for none.
+    gate: [.., heads, head_dim], whose sigmoid multiplies the result of attention; None for none. expansion: [heads,
+    outputs, inputs], the matrix of each head that the result of attention is multiplied by; None for none.
     """
 
     q: str
     k: str | None
     v: str | None
     gate: str | None = None
+    expansion: str | None = None
 
 
-def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
-    """Compute the queries, keys and values of x [.., width]."""
+def projected(builder: LayerBuilder, attention: Attention, x: str, *, is_cached: bool = False) -> Projected:
+    """Compute the queries, keys and values of x [.., width].
+
+    is_cached: whether keys and values should be small, with one head for all heads of queries if possible.
+    """
     if attention.latent is not None:
+        if is_cached and is_absorbed(builder, attention.latent):
+            q, k, v, expansion = absorb_latent(builder, attention.latent, x)
+            return Projected(q, k, v, expansion=expansion)
         return Projected(*project_latent(builder, attention.latent, x))
     names = builder.names
     heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
@@ -42,29 +50,32 @@ def projected(builder: LayerBuilder, attention: Attention, x: str) -> Projected:
         fields = builder.settings.field("heads", "kv_heads")
         raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
     q_norm, k_norm = (None, None) if attention.is_rotated_first else (attention.q_norm, attention.k_norm)
-    gate = None
+    gate, value = None, head_dim
     if attention.qkv is not None:
         q, k, v = _split(builder, attention, x)
     else:
         assert attention.q and attention.k
+        width = builder.columns_of(x)
         if attention.gated.evaluate(names):
-            both = builder.linear(attention.q, x, names["width"], heads * 2 * head_dim)
+            both = builder.linear(attention.q, x, width, heads * 2 * head_dim)
             both = builder.add("reshape", both, hint="heads", shape=(*builder.rows, heads, 2 * head_dim))
             gate, q = builder.columns(both, head_dim, 2 * head_dim), builder.columns(both, 0, head_dim)
         else:
-            q = builder.linear(attention.q, x, names["width"], heads * head_dim)
-        if is_sharing(builder, attention):
-            return Projected(_heads(builder, attention, q, q_norm), None, None, gate)
-        k = builder.linear(attention.k, x, names["width"], kv_heads * head_dim)
-        v = k if attention.v is None else builder.linear(attention.v, x, names["width"], kv_heads * head_dim)
-    k, v = _heads(builder, attention, k, k_norm), _heads(builder, attention, v, attention.v_norm)
-    return Projected(_heads(builder, attention, q, q_norm), k, v, gate)
+            q = builder.linear(attention.q, x, width, heads * head_dim)
+        if is_sharing(attention, names):
+            return Projected(_heads(builder, attention, q, q_norm, head_dim), None, None, gate)
+        k = builder.linear(attention.k, x, width, kv_heads * head_dim)
+        value = attention.value.integer(names, 1, MAX_SIZE)
+        v = k if attention.v is None else builder.linear(attention.v, x, width, kv_heads * value)
+    k, v = _heads(builder, attention, k, k_norm, head_dim), _heads(builder, attention, v, attention.v_norm, value)
+    v = builder.scaled(attention.value_scale.number(names), v)
+    return Projected(_heads(builder, attention, q, q_norm, head_dim), k, v, gate)
 
 
-def is_sharing(builder: LayerBuilder, attention: Attention) -> bool:
-    """Return whether the current layer reads the keys and values of another one."""
+def is_sharing(attention: Attention, names: Mapping[str, Any]) -> bool:
+    """Return whether the layer with these names reads the keys and values of another one."""
     shared = attention.shared
-    return shared is not None and builder.names["layer"] >= shared.start.integer(builder.names, 0, MAX_SIZE)
+    return shared is not None and names["layer"] >= shared.start.integer(names, 0, MAX_SIZE)
 
 
 class Kept:
@@ -97,6 +108,10 @@ def output(builder: LayerBuilder, attention: Attention, x: str, result: str, gat
     *_, heads, head_dim = builder.graph.type(result).shape
     assert isinstance(heads, int) and isinstance(head_dim, int)
     columns = heads * head_dim
+    if attention.head_gate is not None:
+        share = builder.add("sigmoid", builder.linear(attention.head_gate, x, builder.columns_of(x), heads))
+        share = builder.add("reshape", share, hint="gate", shape=(*builder.rows, heads, 1))
+        result = builder.add("mul", result, share, hint="gated")
     result = builder.add("reshape", result, hint="heads", shape=(*builder.rows, columns))
     if attention.out_norm is not None:
         result = builder.norm(attention.out_norm, result)
@@ -106,15 +121,16 @@ def output(builder: LayerBuilder, attention: Attention, x: str, result: str, gat
     return builder.linear(attention.out, result, columns, builder.names["width"])
 
 
-def sinks(builder: LayerBuilder, attention: Attention) -> str:
-    """Return the additional score of each head, [heads]."""
+def sinks(builder: LayerBuilder, attention: Attention) -> str | None:
+    """Return the additional score of each head, [heads]; None for a layer without."""
+    if attention.sinks is None or not attention.has_sinks.evaluate(builder.names):
+        return None
     name = f"{builder.path}{attention.sinks}"
     return builder.weights.value(name, (builder.names["heads"],), attention.where)
 
 
-def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
+def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None, head_dim: int) -> str:
     """Return x [.., heads * head_dim] or [.., heads, head_dim] as the latter, clipped, and normalized by `norm`."""
-    head_dim = builder.names["head_dim"]
     bound = attention.clip.number(builder.names)
     if norm is not None and norm.over == "all":
         x = builder.norm(norm, x)
@@ -172,7 +188,7 @@ class Positions:
     def _rotated(self, builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
         rope = rope_of(attention, builder.names, builder.template)
         if rope is not None:
-            cos, sin = self._rotations.of(rope, lambda name, table: self._placed(builder, name, table))
+            cos, sin = self._rotations.of(rope, builder.names, lambda name, table: self._placed(builder, name, table))
             x = rotated(builder, x, cos, sin, builder.template.ropes[rope].pairs)
         return builder.norm(norm, x) if norm is not None and attention.is_rotated_first else x
 
