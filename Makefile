@@ -15,7 +15,7 @@ WORKERS := -n 2 --dist worksteal
 SOURCES := $(shell find src cmake CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo quick test test-all wheel bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: bench-train bench-emitted bench-large bench-webgpu soak soak-serve test-ray test-aarch64 test-cpus lint docs clean
+.PHONY: bench-train bench-emitted bench-large bench-webgpu soak soak-serve fuzz test-ray test-aarch64 test-cpus lint docs clean
 
 demo: $(if $(wildcard $(VENV)/ingot.stamp),$(VENV)/ingot.stamp,$(VENV)/native.stamp)
 	@$(BIN)/ingot demo
@@ -70,6 +70,10 @@ soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 # MINUTES=10 for a shorter run.
 soak-serve: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python tests/kit/soak_serve.py --minutes $(or $(MINUTES),60)
+
+# SECONDS=600 for each target; TARGET='onnx gguf' for some of them. Counts go to the ledger of docs/reliability.md.
+fuzz: $(VENV)/ingot.stamp $(VENV)/extras.stamp $(VENV)/fuzz.stamp
+	PYTHONPATH=$(abspath tests/kit) $(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) $(TARGET)
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)
@@ -157,6 +161,11 @@ $(VENV)/extras.stamp: pyproject.toml | $(BIN)/python $(VENV)/ingot.stamp
 
 $(VENV)/docs.stamp: pyproject.toml | $(VENV)/extras.stamp
 	$(PIP) install --group docs
+	@touch $@
+
+$(VENV)/fuzz.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) install "pip>=25.1"
+	$(PIP) install --group fuzz
 	@touch $@
 
 $(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp

@@ -21,10 +21,10 @@ assert ingot.ops
 LANGUAGE = {
     "append_keys", "append_keys_int4", "append_keys_int8", "append_values", "append_values_int4", "append_values_int8",
     "cached_attention", "causal_conv", "expert_matmul", "linear_attention_of_rows", "linear_recurrence",
-    "selective_scan",
+    "selective_scan", "wkv",
 }  # fmt: skip
 # What decodes the blocks of GGUF files, and makes codes: loaders alone make these, of weights, so nothing runs them.
-BLOCKS = {"decode_blocks", "quantize_groups"}
+BLOCKS = {"affine_blocks", "decode_blocks", "quantize_groups", "unpack_bits"}
 # Quantized numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",

@@ -460,3 +460,23 @@ def test_the_command(call, tmp_path, rng):
     for path in (before, after):
         (result,) = onnxruntime.InferenceSession(path).run(None, feeds)
         np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_nodes_have_metadata_that_viewers_show(call, tmp_path):
+    """Names of the loaded nodes, of torch's modules, and kernels where dims have values."""
+
+    def written(*options: object) -> list[dict[str, str]]:
+        assert call("emit-onnx", *options, "-o", tmp_path / "out.onnx", "--force")[0] == 0
+        model = onnx.load(tmp_path / "out.onnx")
+        onnx.checker.check_model(model)
+        return [{each.key: each.value for each in node.metadata_props} for node in model.graph.node]
+
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+    torch.export.save(torch.export.export(module, (torch.ones(2, 4),)), tmp_path / "m.pt2")
+    last = written(tmp_path / "m.pt2")[-1]
+    assert last["ingot.op"] == "relu" and "aten.relu.default relu" in last["ingot.source"]
+    assert last["ingot.module"] == "1" and last["ingot.kernel"]
+    (tmp_path / "m.onnx").write_bytes(text_model("g (float[n] x) => (y) { [one] a = Relu (x) [two] y = Exp (a) }"))
+    assert [each.get("ingot.source") for each in written(tmp_path / "m.onnx")] == ["Relu one", "Exp two"]
+    assert all("ingot.kernel" not in each for each in written(tmp_path / "m.onnx"))
+    assert any("ingot.kernel" in each for each in written(tmp_path / "m.onnx", "--dim", "n=3"))

@@ -46,6 +46,9 @@ def test_drawings_have_all_that_they_draw(shown):
     rectangles = {name: len([*fragment(shown[name]._repr_html_()).iter("rect")]) for name in ("PlanReport", "Trace")}
     tensors = [each for each in shown["PlanReport"].layout()["tensors"] if each["region"].startswith("arena")]
     assert rectangles == {"PlanReport": len(tensors), "Trace": (shown["Trace"].times[-1, :, :, 1] > 0).sum()}
+    labels = {each.text for each in fragment(shown["Trace"]._repr_html_()).iter("text")}
+    slowest = max(shown["Trace"].steps, key=lambda step: step.nanoseconds)
+    assert any(slowest.kernel.startswith(label.rstrip("\u2026")) for label in labels)
     (line,) = fragment(shown["Trainer"]._repr_html_()).iter("polyline")
     assert len(line.attrib["points"].split()) == len(shown["Trainer"].losses) == 3
 

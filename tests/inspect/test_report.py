@@ -14,6 +14,7 @@ from chromium import Chromium, Tab
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.plans import measured_steps
 from ingot.inspect.report import report_document, report_page
+from ingot.inspect.report.against import against_document, against_page
 from ingot.inspect.report.layout import HEIGHT, WIDTH, layout
 from inspect_models import DIGITS, TINY_LM, write_large
 
@@ -80,6 +81,66 @@ def test_the_command_writes_a_page(call, tmp_path) -> None:
     assert (code, err) == (0, "") and "after the passes" in out
     assert set(data_of(tmp_path / "lm.html")["stages"]) == {"graph", "optimized", "plan"}
     assert call("report", TINY_LM, "-o", tmp_path / "lm.html", "--measure")[0] == 2
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory) -> tuple[Path, dict]:
+    """Two precisions of a model."""
+    models = [InspectedModel(str(DIGITS), assumed=1, precision=precision, threads=1) for precision in (None, "int8")]
+    times = [measured_steps(str(DIGITS), {"batch": 1}, precision, 1, 3)[0] for precision in (None, "int8")]
+    document = against_document(models[0], models[1], (times[0], times[1]))
+    path = tmp_path_factory.mktemp("against") / "both.html"
+    path.write_text(against_page(document))
+    return path, document
+
+
+def test_two_models_are_compared_by_the_names_of_nodes(both) -> None:
+    path, document = both
+    assert data_of(path) == json.loads(json.dumps(document, default=str))
+    difference = document["difference"]
+    assert difference["a"]["precision"] == "f32" and difference["b"]["precision"] == "int8"
+    for stage, marks in difference["marks"].items():
+        for side, other in ("ab", "ba"):
+            here, there = (document[each]["stages"][stage]["names"] for each in (side, other))
+            assert [mark == 2 for mark in marks[side]] == [name not in there for name in here]
+    assert not any(difference["marks"]["graph"]["a"]) and any(difference["marks"]["plan"]["a"])
+    changed = {row["name"] for row in difference["changed"]}
+    for row in difference["nodes"]:
+        assert (row["a"]["kernels"] != row["b"]["kernels"]) == (row["name"] in changed)
+        for side in "ab":
+            own = [each for each in document[side]["measured"] if each["node"] == row["name"]]
+            assert row[side]["nanoseconds"] == sum(each["nanoseconds"] for each in own)
+    assert sum(row["a"]["bytes"] for row in difference["nodes"]) == difference["a"]["bytes"]
+
+
+def test_the_command_writes_two_models(call, tmp_path) -> None:
+    path = tmp_path / "same.html"
+    code, out, _ = call("report", DIGITS, "--against", DIGITS, "-o", path)
+    assert code == 0 and "nodes of B that differ: 0 as loaded, 0 after the passes, 0 lowered" in out
+    assert not data_of(path)["difference"]["changed"]
+    code, out, _ = call("report", DIGITS, "--b-precision", "int8", "-o", path, "--json")
+    assert code == 0 and json.loads(out)["b"]["arena"]["bytes"] < json.loads(out)["a"]["arena"]["bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_of_two_works_in_a_browser(browser: Chromium, both, width: int, dark: bool) -> None:
+    path, document = both
+    tab = Tab(browser, f"file:{'//'}{path}", dark=dark)
+    tab.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500)
+    tab.wait_for("window.report")
+    for number in range(4):
+        tab.evaluate(f"document.querySelectorAll('#tabs button')[{number}].click()")
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.evaluate("document.querySelectorAll('#tabs button')[1].click()")
+    tab.wait_for("report.drawings.a.painted > 0 && report.drawings.b.painted > 0")
+    tab.evaluate("document.getElementById('differing').click()")
+    shown = [tab.evaluate(f"document.getElementById('details-{side}').textContent") for side in "ab"]
+    (first, *_) = (row for row in document["difference"]["changed"])
+    assert all(first["name"] in text for text in shown) and shown[0] != shown[1]
+    assert not tab.errors and tab.requests == [f"file:{'//'}{path}"]
+    tab.close()
 
 
 @pytest.mark.slow

@@ -217,6 +217,9 @@ ATTENDED = [
     ((4, 1, 16, 16), [(0, 0, 90), (1, 255, 258)], {"sinks": np.array([-2, 0, 1, 30], np.float32)}),
     ((4, 2, 16, 7), [(2, 3, 5), (0, 60, 140)], {"window": 9, "sinks": np.array([3, -1, 0.5, 2], np.float32)}),
     ((2, 2, 16, 16), [(1, 0, 601)], {"window": 256}),
+    ((4, 1, 16, 16), [(0, 0, 90), (1, 255, 258)], {"biases": True}),
+    ((4, 2, 16, 7), [(2, 3, 5), (0, 60, 140), (1, 599, 601)], {"biases": True, "relative": True, "softcap": 2.0}),
+    ((3, 1, 16, 16), [(0, 250, 262), (1, 500, 530)], {"biases": True, "relative": True, "window": 70}),
 ]
 
 
@@ -227,6 +230,9 @@ def test_attention_is_the_reference(name, dims, spans, attributes):
         dims = (*dims[:2], *(-(-dim // 2) * 2 for dim in dims[2:]))
     sequences = Sequences(name, [300, 601, 9], *dims, gap=2)
     attributes = {"scale": dims[2] ** -0.5} | attributes
+    if "biases" in attributes:
+        shape = (dims[0], sequences.blocks.shape[1] * BLOCK)
+        attributes["biases"] = at_page_end(np.random.default_rng(1).standard_normal(shape).astype(np.float32))
     expected = sequences.exact(spans, **attributes)
     first = sequences.attend(spans, "scalar", **attributes)
     np.testing.assert_allclose(first, expected, rtol=5e-6, atol=5e-6)

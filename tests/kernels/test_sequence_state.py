@@ -30,11 +30,15 @@ def case(op: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             operands = {"state": (4, 4, 6, 70), "q": (ROWS, 2, 6), "k": (ROWS, 2, 6), "v": (ROWS, 4, 70),
                         "decay": (ROWS, 4), "beta": (ROWS, 4)}  # fmt: skip
             fields = {"heads": 4, "groups": 2, "k_dim": 6, "v_dim": 70, "decay_dim": 1, "scale": 0.5}
+        case "wkv":
+            operands = {"state": (4, 3, 37), "k": (ROWS, 37), "v": (ROWS, 37), "decay": (37,), "first": (37,)}
+            fields = {"channels": 37, "k_stride": 37, "v_stride": 37, "out_stride": 37}
         case _:
             operands = {"state": (4, 37), "x": (ROWS, 37), "decay": (ROWS, 37)}
             fields = {"channels": 37, "x_stride": 37, "decay_stride": 37, "out_stride": 37}
-    low = {"decay": -1.0 if op == "selective_scan" else 0.2, "step": 0.0, "beta": 0.0, "k": -0.4}
-    high = {"decay": 0.0 if op == "selective_scan" else 1.0, "step": 1.0, "beta": 1.0, "k": 0.4}
+    low = {"decay": -1.0 if op in ("selective_scan", "wkv") else 0.2, "step": 0.0, "beta": 0.0, "k": -0.4}
+    high = {"decay": 0.0 if op in ("selective_scan", "wkv") else 1.0, "step": 1.0, "beta": 1.0, "k": 0.4}
+    low |= {"state": 0.1} if op == "wkv" else {}
     drawn = {
         name: floats(i, shape, low.get(name, -2.0), high.get(name, 2.0))
         for i, (name, shape) in enumerate(operands.items())
@@ -59,7 +63,10 @@ def called(op: str, operands: dict[str, np.ndarray], fields: dict[str, Any], isa
     return given["state"], out
 
 
-@pytest.mark.parametrize("op", ["causal_conv", "selective_scan", "linear_attention_of_rows", "linear_recurrence"])
+OPS_WITH_SLOTS = ["causal_conv", "selective_scan", "linear_attention_of_rows", "linear_recurrence", "wkv"]
+
+
+@pytest.mark.parametrize("op", OPS_WITH_SLOTS)
 def test_results(op: str):
     operands, fields = case(op)
     wide = {name: array.astype(np.float64) for name, array in operands.items()}

@@ -18,7 +18,7 @@ from gguf import GGMLQuantizationType, TokenType
 from gguf.quants import quantize
 from safetensors import safe_open
 
-from ingot.ops.blocks import BLOCKS
+from ingot.ops.blocks import ALL_BLOCKS, BLOCKS
 
 TINY_LM = Path(__file__).parents[2] / "src" / "ingot" / "models" / "tiny-lm"
 # What files call an architecture, by what folders do.
@@ -26,10 +26,21 @@ ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma",
     "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3", "qwen3_moe": "qwen3moe", "granite": "granite",
     "smollm3": "smollm3", "olmo2": "olmo2", "olmo3": "olmo2", "exaone4": "exaone4", "starcoder2": "starcoder2",
-    "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2",
+    "stablelm": "stablelm", "gpt_neox": "gptneox", "gpt2": "gpt2", "gpt_bigcode": "starcoder", "cohere": "command-r",
+    "cohere2": "cohere2", "olmo": "olmo", "olmoe": "olmoe", "qwen2_moe": "qwen2moe", "phi": "phi2", "glm4": "glm4",
+    "glm": "chatglm", "nemotron": "nemotron", "arcee": "arcee", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5",
+    "exaone": "exaone", "gpt_oss": "gpt-oss",
 }  # fmt: skip
-_PAIRED = ("llama", "granite", "smollm3")  # architectures whose rotated pairs are side by side in files
-_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
+_PAIRED = (
+    "llama",
+    "granite",
+    "smollm3",
+    "olmo",
+    "arcee",
+)  # architectures whose rotated pairs are side by side in files
+_PART = re.compile(
+    r"(.*\.experts|.*_layernorm)\.(?:norms\.)?(\d+)\.(.*)"
+)  # of a tensor of all experts, or of all heads
 
 Encode = Callable[[str, np.ndarray], tuple[np.ndarray, GGMLQuantizationType]]
 
@@ -52,21 +63,28 @@ def stored_as(type: str) -> Encode:
 def random_blocks(type: str, tensor: np.ndarray) -> np.ndarray:
     """Blocks of any bits whose numbers are about as large as a matrix's."""
     random = np.random.default_rng(tensor.size)
-    block = BLOCKS[type]
+    block = ALL_BLOCKS[type]
     blocks = random.integers(0, 256, (tensor.size // block.elements, block.nbytes), np.uint8)
-    for start in HALVES[type]:
-        blocks[:, start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
+    set_halves(type, blocks, np.ones((len(blocks), 1), np.float16))
     largest = np.abs(block.decode(blocks)).max(1)
-    for start in HALVES[type]:
-        scales = (2 * np.abs(tensor).std() / largest).astype(np.float16)
-        blocks[:, start : start + 2] = scales[:, None].view(np.uint8)
+    set_halves(type, blocks, (2 * np.abs(tensor).std() / largest).astype(np.float16)[:, None])
     return blocks.reshape(tensor.shape[0], -1)
 
 
+def set_halves(type: str, blocks: np.ndarray, values: np.ndarray) -> None:
+    """Writes one f16 for each block, [blocks, 1], at every place where the block has a number of f16."""
+    for start in HALVES[type]:
+        blocks[:, start : start + 2] = values.view(np.uint8)
+    if type == "iq1_m":  # four bits in the upper bits of each of four words
+        for place in range(4):
+            bits = values[:, 0].view(np.uint16) >> 4 * place & 15
+            blocks[:, 49 + 2 * place] = blocks[:, 49 + 2 * place] & 15 | bits << 4
+
+
 # Where a block has its numbers of f16.
-HALVES = dict.fromkeys(BLOCKS, (0,)) | {
+HALVES = dict.fromkeys(ALL_BLOCKS, (0,)) | {
     "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
-    "tq2_0": (64,),
+    "tq2_0": (64,), "iq1_m": (),
 }  # fmt: skip
 
 
@@ -115,18 +133,35 @@ def converted(name: str, tensor: np.ndarray, config: Mapping[str, Any], architec
 
 
 def stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Tensors with those of experts as one each, [experts, rows, columns]."""
+    """Tensors with those of experts as one each, [experts, rows, columns], and norms of heads as [heads, size]."""
     found: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        expert = _EXPERT.fullmatch(name)
-        if expert is None:
+        part = _PART.fullmatch(name)
+        if part is None:
             found[name] = tensor
         else:
-            found.setdefault(f"{expert[1]}.{expert[3]}", {})[int(expert[2])] = tensor
+            found.setdefault(f"{part[1]}.{part[3]}", {})[int(part[2])] = tensor
     return {
         name: np.stack([each[i] for i in range(len(each))]) if isinstance(each, dict) else each
         for name, each in found.items()
     }
+
+
+def with_gates_apart(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors with the alternating columns of gates and others of experts apart, and matrices as [outputs, inputs]."""
+    found = {}
+    for name, tensor in tensors.items():
+        begin, _, end = name.partition("experts.")
+        if name.endswith(".sinks"):
+            found[f"{name}.weight"] = tensor
+        elif end.startswith(("gate_up_proj", "down_proj")) and not end.endswith(".weight"):
+            last = "bias" if end.endswith("_bias") else "weight"
+            rows = tensor if last == "bias" else tensor.swapaxes(1, 2)
+            parts = {"down": rows} if "down" in end else {"gate": rows[:, ::2], "up": rows[:, 1::2]}
+            found |= {f"{begin}experts.{p}_proj.{last}": np.ascontiguousarray(each) for p, each in parts.items()}
+        else:
+            found[name] = tensor
+    return found
 
 
 def write_gguf(
@@ -152,9 +187,10 @@ def write_gguf(
         write_tokenizer(writer, folder, pre)
     decoded: dict[str, np.ndarray] = {}
     layers = config.get("num_hidden_layers") or config["n_layer"]
-    for name, tensor in stacked(read_tensors(folder)).items():
+    for name, tensor in with_gates_apart(stacked(read_tensors(folder))).items():
         written = converted(name, tensor, config, architecture, back=False)
-        if architecture.startswith("gemma") and "norm" in name:
+        has_offset = architecture.startswith("gemma") or architecture == "nemotron"
+        if has_offset and name.endswith("norm.weight"):
             written = written + np.float32(1)
         data, kind = encode(name, written)
         back = gguf.quants.dequantize(data, kind).reshape(written.shape)
@@ -179,7 +215,7 @@ def write_config(
 ) -> None:
     """The keys of an architecture."""
     names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
-    names |= {"max_position_embeddings": "n_positions"} if architecture == "gpt2" else {}
+    names |= {"max_position_embeddings": "n_positions"} if architecture in ("gpt2", "starcoder") else {}
     config = {name: config[other] for name, other in names.items() if other in config} | dict(config)
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -190,20 +226,24 @@ def write_config(
         config.get("intermediate_size") or config.get("n_inner") or 4 * config["hidden_size"]
     )
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
+    writer.add_head_count_kv(1 if config.get("multi_query") else config.get("num_key_value_heads") or heads)
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     else:
-        eps = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
-        writer.add_layer_norm_eps(next(config[name] for name in eps if name in config))
+        eps = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+        writer.add_layer_norm_eps(next((config[name] for name in eps if name in config), 1e-5))
     if "use_parallel_residual" in config:
         writer.add_parallel_residual(config["use_parallel_residual"])
     experts = config.get("num_local_experts") or config.get("num_experts")
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if "logit_scale" in config:
+        writer.add_logit_scale(config["logit_scale"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     rope = config.get("rope_parameters") or config

@@ -18,3 +18,4 @@ class Case:
     dtype: torch.dtype = torch.float32
     context: int | None = None
     is_slow: bool = False
+    attention: str = "eager"  # the implementation of transformers to compare with

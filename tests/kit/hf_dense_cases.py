@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
 _SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
 _YARN = {"factor": 4.0, "original_max_position_embeddings": 32}
 _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-_QUICK = ("cohere", "opt, projected", "ministral3")  # each with other parts
+_QUICK = ("cohere", "opt, projected", "ministral3", "bloom", "bert", "electra")  # each with other parts
 
 
 def _case(name: str, config: dict[str, Any] | None = None, dtype: torch.dtype = torch.float32) -> Case:
@@ -66,6 +67,32 @@ _VISION = {
     "head_dim": 8,
 }
 _UNIFIED = {key: value for key, value in _GEMMA4.items() if "per_layer_input" not in key}
+_SHAPES = {
+    "shape_vocab_size": 7,
+    "shape_embed_dim": 12,
+    "pronunciation_vocab_size": 5,
+    "pronunciation_embed_dim": 10,
+}
+_LLAMA4 = {
+    "intermediate_size_mlp": 40,
+    "head_dim": 8,
+    "num_local_experts": 4,
+    "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 16,
+    "pad_token_id": 2,
+}
+_TILES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "image_size": 28,
+    "patch_size": 14,
+    "projector_input_dim": 32,
+    "projector_output_dim": 32,
+}
+_PHI_VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+_PHI_AUDIO = {"hidden_size": 32, "intermediate_size": 48, "num_blocks": 1, "num_attention_heads": 4}
 _BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
 
 DENSE_CASES = [
@@ -270,6 +297,123 @@ DENSE_CASES = [
             "final_logit_softcapping": 3.0,
             "num_kv_shared_layers": 0,
             "laurel_rank": 5,
+        },
+    ),
+]
+
+_DECODER = {"is_decoder": True}
+_OTHER_BERT = {"is_decoder": True, "hidden_act": "relu", "layer_norm_eps": 1e-3, "tie_word_embeddings": False}
+_LAYER_BASES = {
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 9,
+    "layer_rope_theta": [0, 77.0],
+}
+_GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 4.0}
+
+DENSE_CASES += [
+    _case("bloom", {"n_layer": 2, "n_head": 4}),
+    _case(
+        "bloom, options",
+        {
+            "n_layer": 2,
+            "n_head": 6,
+            "hidden_size": 48,
+            "layer_norm_epsilon": 1e-3,
+            "apply_residual_connection_post_layernorm": True,
+            "tie_word_embeddings": False,
+        },
+    ),
+    _case("mpt", {"d_model": 32, "n_layers": 2, "n_heads": 4}),
+    _case(
+        "mpt, options",
+        {
+            "d_model": 48,
+            "n_layers": 2,
+            "n_heads": 6,
+            "layer_norm_epsilon": 1e-3,
+            "tie_word_embeddings": False,
+            "max_seq_len": 150,
+            "attn_config": {"clip_qkv": 0.3, "softmax_scale": 0.2},
+        },
+    ),
+    _case("bert", _DECODER),
+    _case("bert, options", _OTHER_BERT | {"type_vocab_size": 3}),
+    _case("roberta", _DECODER),
+    _case("roberta, options", _OTHER_BERT | {"type_vocab_size": 1, "pad_token_id": 1}),
+    _case("xlm-roberta", _DECODER),
+    _case("camembert", _DECODER),
+    _case("data2vec-text", _DECODER),
+    _case("data2vec-text, options", _OTHER_BERT),
+    _case("xlm-roberta-xl", _DECODER),
+    _case("xlm-roberta-xl, options", _OTHER_BERT | {"type_vocab_size": 2, "pad_token_id": 1}),
+    _case("roberta-prelayernorm", _DECODER),
+    _case("roberta-prelayernorm, options", _OTHER_BERT),
+    _case("megatron-bert", _DECODER),
+    _case("megatron-bert, options", _OTHER_BERT | {"type_vocab_size": 1}),
+    _case("ernie", _DECODER),
+    _case("ernie, options", _OTHER_BERT | {"use_task_id": True, "task_type_vocab_size": 5}),
+    _case("bert-generation", _DECODER),
+    _case("bert-generation, options", _OTHER_BERT),
+    _case("electra", _DECODER | {"embedding_size": 24}),
+    _case("electra, options", _OTHER_BERT | {"embedding_size": 32, "type_vocab_size": 1}),
+    _case("rembert", _DECODER | {"input_embedding_size": 24, "output_embedding_size": 40}),
+    _case("rembert, options", _OTHER_BERT | {"input_embedding_size": 40, "output_embedding_size": 24}),
+    _case("roformer", _DECODER),
+    _case("roformer, options", _OTHER_BERT | {"embedding_size": 24, "type_vocab_size": 1}),
+    _case("big_bird", _DECODER | {"attention_type": "original_full"}),
+    _case("big_bird, options", _OTHER_BERT | {"rescale_embeddings": True, "use_bias": False}),
+    _case("roc_bert", _DECODER | _SHAPES),
+    _case("roc_bert, options", _OTHER_BERT | _SHAPES | {"enable_shape": False, "type_vocab_size": 1}),
+    _case("roc_bert, without sounds", _DECODER | _SHAPES | {"enable_pronunciation": False}),
+    _case("roc_bert, of tokens alone", _DECODER | _SHAPES | {"concat_input": False}),
+    _case("git", {"vision_config": _VISION | {"image_size": 28, "patch_size": 14}}),
+    _case(
+        "git, options",
+        {
+            "vision_config": _VISION | {"image_size": 28, "patch_size": 14},
+            "hidden_act": "relu",
+            "layer_norm_eps": 1e-3,
+            "tie_word_embeddings": True,
+        },
+    ),
+    _case("bigbird_pegasus", _BART),
+    _case(
+        "bigbird_pegasus, options",
+        _BART
+        | {"scale_embedding": False, "use_bias": True, "activation_function": "relu", "tie_word_embeddings": False},
+    ),
+    _case("whisper", _BART | {"max_target_positions": 128}),
+    _case("whisper, options", _BART | {"activation_function": "relu", "tie_word_embeddings": False}),
+    _case("granite_swa", _GRANITE | _LAYER_BASES),
+    _case(
+        "granite_swa, options",
+        {"num_hidden_layers": 5, "sliding_window": 9, "tie_word_embeddings": False, "attention_bias": True}
+        | {"mlp_bias": True, "rms_norm_eps": 1e-3},
+    ),
+    # The eager attention of transformers adds the biases twice, once as a part of the mask.
+    replace(_case("falcon, alibi", {"alibi": True}), attention="sdpa"),
+    replace(
+        _case("falcon, alibi and options", {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
+        attention="sdpa",
+    ),
+    _case(
+        "emu3",
+        {
+            "text_config": _TEXT | {"pad_token_id": 2},
+            "vq_config": {"codebook_size": 8, "base_channels": 32, "channel_multiplier": [1, 1], "hidden_size": 32}
+            | {"num_res_blocks": 1},
+            "vocabulary_map": {"<|extra_200|>": 5, "<image>": 6, "<|visual token 000000|>": 7},
+        },
+    ),
+    _case("phi4_multimodal", {"vision_config": _PHI_VISION, "audio_config": _PHI_AUDIO}),
+    _case("llama4", {"text_config": _TEXT | _LLAMA4, "vision_config": _TILES | {"vision_output_dim": 32}}),
+    _case(
+        "mllama",
+        {
+            "text_config": _TEXT | {"num_hidden_layers": 3, "cross_attention_layers": [1], "pad_token_id": 2},
+            "vision_config": _TILES
+            | {"num_global_layers": 1, "attention_heads": 4, "vision_output_dim": 64}
+            | {"intermediate_layers_indices": [0]},
         },
     ),
 ]

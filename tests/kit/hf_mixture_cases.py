@@ -21,6 +21,8 @@ _LATENT = {
 _ROUTED = {**_EXPERTS, "n_routed_experts": 12, "n_shared_experts": 2, "first_k_dense_replace": 1}
 _GROUPS = {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}
 _WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
+_LAYER_BASES = {**_WINDOWS, "layer_rope_theta": [0, 77.0]}
+_INDEX = {"index_topk": 120, "index_head_dim": 16, "index_n_heads": 2}
 _GRANITE = {
     "embedding_multiplier": 3.0,
     "attention_multiplier": 0.2,
@@ -56,6 +58,26 @@ _DBRX = {
     "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.6, "rope_theta": 10000.0},
     "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 20, "moe_num_experts": 6, "moe_top_k": 3},
 }
+_LONGCAT = {
+    **_LATENT,
+    "head_dim": 8,
+    "num_layers": 2,
+    "ffn_hidden_size": 40,
+    "moe_topk": 3,
+    "n_routed_experts": 5,
+    "zero_expert_num": 3,
+    "expert_ffn_hidden_size": 20,
+}
+_MIMO = {
+    "num_key_value_heads": 1,
+    "head_dim": 12,
+    "v_head_dim": 10,
+    "sliding_window": 9,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+}
+_COHERE = {"num_experts": 6, "num_experts_per_tok": 3, "head_dim": 8}
 _PHI = {"num_local_experts": 6, "num_experts_per_tok": 2}
 _ERNIE = {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 20, "head_dim": 8}
 
@@ -262,6 +284,91 @@ MIXTURE_CASES = [
     _slow("hy_v3, other factor", "hy_v3", {**_SIZES, "head_dim": 16, "router_scaling_factor": 0.7, "mlp_bias": True}),
     _slow("sarvam_mla", "sarvam_mla", {**_LATENT, **_ROUTED, **_GROUPS, "q_lora_rank": None}),
     _slow("sarvam_moe", "sarvam_moe", {**_ROUTED, **_GROUPS, "head_dim": 16}),
+    _slow("longcat_flash", "longcat_flash", _LONGCAT),
+    _slow(
+        "longcat_flash, options",
+        "longcat_flash",
+        {**_LONGCAT, **_YARN, "zero_expert_num": 0, "attention_bias": True, "routed_scaling_factor": 1.3},
+    ),
+    _slow("axk1", "axk1", {**_LATENT, **_ROUTED, **_GROUPS}),
+    _slow(
+        "axk1, options",
+        "axk1",
+        {
+            **_LATENT,
+            **_ROUTED,
+            **_GROUPS,
+            **_YARN,
+            "rope_interleave": False,
+            "norm_topk_prob": False,
+            "attention_bias": True,
+            "mlp_layer_types": ["sparse", "dense"],
+        },
+    ),
+    _slow("mimo_v2_flash", "mimo_v2_flash", _MIMO),
+    _slow(
+        "mimo_v2_flash, options",
+        "mimo_v2_flash",
+        {
+            **_MIMO,
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "mlp_layer_types": ["sparse", "dense", "sparse"],
+            "n_group": 2,
+            "topk_group": 1,
+            "norm_topk_prob": False,
+            "routed_scaling_factor": 1.7,
+            "attention_value_scale": None,
+            "attention_bias": True,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 1.0},
+            },
+        },
+    ),
+    _slow("kolibri1", "kolibri1", {**_SIZES, **_WINDOWS, "shared_expert_intermediate_size": 24, "head_dim": 16}),
+    _slow(
+        "kolibri1, options",
+        "kolibri1",
+        {
+            **_SIZES,
+            "shared_expert_intermediate_size": 24,
+            "head_dim": 12,
+            "norm_topk_prob": True,
+            "layer_types": ["full_attention", "full_attention"],
+        },
+    ),
+    _slow("cohere2_moe", "cohere2_moe", {**_COHERE, **_WINDOWS}),
+    _slow(
+        "cohere2_moe, options",
+        "cohere2_moe",
+        {
+            **_COHERE,
+            "num_hidden_layers": 5,
+            "sliding_window": 9,
+            "sliding_window_pattern": 2,
+            "num_shared_experts": 2,
+            "shared_expert_combination_strategy": "sum",
+            "expert_selection_fn": "sigmoid",
+            "first_k_dense_replace": 2,
+            "prefix_dense_intermediate_size": 24,
+            "rms_norm_eps": 0.001,
+            "logit_scale": 0.3,
+        },
+    ),
+    _slow(
+        "cohere2_moe, average",
+        "cohere2_moe",
+        {
+            **_COHERE,
+            **_WINDOWS,
+            "num_shared_experts": 1,
+            "expert_selection_fn": "sigmoid",
+            "norm_topk_prob": False,
+            "prefix_dense_sliding_window_pattern": 2,
+            "mlp_layer_types": ["sparse", "dense"],
+        },
+    ),
     _slow("mellum", "mellum", {**_SIZES, **_WINDOWS, "head_dim": 16}),
     _slow(
         "mellum, a plain layer",
@@ -284,4 +391,41 @@ MIXTURE_CASES = [
             "attention_bias": True,
         },
     ),
+    _slow("granitemoe_swa", "granitemoe_swa", {**_GRANITE, **_LAYER_BASES}),
+    _slow(
+        "granitemoe_swa, options",
+        "granitemoe_swa",
+        {
+            **_GRANITE,
+            "num_hidden_layers": 5,
+            "sliding_window": 9,
+            "shared_intermediate_size": 24,
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
+    _slow("flint", "flint", {**_SIZES, **_WINDOWS, "head_dim": 16, "mlp_only_layers": [0]}),
+    _slow(
+        "flint, options",
+        "flint",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "num_hidden_layers": 4,
+            "sliding_window": 9,
+            "shared_expert_intermediate_size": 24,
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [],
+            "norm_topk_prob": False,
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
+    _slow("deepseek_v32", "deepseek_v32", {**_LATENT, **_ROUTED, **_GROUPS, **_INDEX}),
+    _slow(
+        "deepseek_v32, options",
+        "deepseek_v32",
+        {**_LATENT, **_ROUTED, **_GROUPS, **_INDEX, **_YARN, "norm_topk_prob": False, "attention_bias": True},
+    ),
+    _slow("glm_moe_dsa", "glm_moe_dsa", {**_LATENT, **_ROUTED, **_INDEX}),
 ]

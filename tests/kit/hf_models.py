@@ -33,6 +33,12 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": 2,
 }
+# Buffers that a model computes of its config and stores all the same.
+CONSTANTS = {"slope_rate", "query_decay", "key_decay", "diagonal_decay"}
+
+COMPUTED = {"roformer.encoder.embed_positions.weight"}  # sines and cosines that files repeat
+# Of text models whose config no automatic class of transformers knows.
+OWN_CLASSES = {"emu3": transformers.Emu3ForCausalLM, "mllama": transformers.MllamaForCausalLM}
 
 
 def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
@@ -188,19 +194,30 @@ def save_model(case: Case, folder: Path) -> transformers.PreTrainedModel:
     """Saves a model with random weights in `folder` and returns it in f32, as transformers reads it back."""
     torch.manual_seed(0)
     kind = _class_of(case)
-    model = kind.from_config(config_of(case)).to(torch.float32)
+    model = _new(kind, config_of(case)).to(torch.float32)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+        for name, parameter in model.named_parameters():
+            if name not in COMPUTED:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
         for name, buffer in model.named_buffers():
-            if name in model.state_dict() and buffer.is_floating_point():
+            is_constant = name.rpartition(".")[2] in CONSTANTS
+            if name in model.state_dict() and buffer.is_floating_point() and not is_constant:
                 buffer.add_(torch.randn_like(buffer) * 0.1)
     model.to(case.dtype).save_pretrained(folder)
-    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=case.attention).eval()
+
+
+def _new(kind: Any, config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:
+    """A model of a class, which may be an automatic one."""
+    if hasattr(kind, "from_config"):
+        return kind.from_config(config)
+    return kind._from_config(config.get_text_config())
 
 
 def _class_of(case: Case) -> Any:
     """The class of transformers that makes a case's model: of text, or of images and text."""
+    if case.type in OWN_CLASSES:
+        return OWN_CLASSES[case.type]
     is_text = case.type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     return transformers.AutoModelForCausalLM if is_text else transformers.AutoModelForImageTextToText
 

@@ -62,8 +62,9 @@ def unpacked(codes, scales, dtype):
 
 
 def cached_attention(
-    q, k, v, positions, owners, blocks, ks=None, vs=None, sinks=None, *, scale, window=0, softcap=0.0, segment=0
-):
+    q, k, v, positions, owners, blocks, ks=None, vs=None, sinks=None, biases=None,
+    *, scale, window=0, softcap=0.0, segment=0, relative=False,
+):  # fmt: skip
     if k.dtype == torch.uint8:
         k, v = unpacked(k.mT, ks, q.dtype).mT, unpacked(v, vs, q.dtype)
     elif ks is not None:
@@ -82,6 +83,9 @@ def cached_attention(
             scores = q[row].unflatten(0, (len(keys), -1)) @ keys.to(q.dtype) * scale
             heads["attn_mask"] = (softcap * torch.tanh(scores / softcap) + heads["attn_mask"]).flatten(0, 1)[:, None]
             heads["scale"] = 0.0
+        if biases is not None:
+            found = biases.roll(position + 1, 1) if relative else biases
+            heads["attn_mask"] = heads["attn_mask"] + found.to(q.dtype)[:, None]
         if sinks is not None:  # a key whose score is the sink's, with a value of zeros
             mask = heads["attn_mask"].expand(len(sinks), 1, -1)
             heads["attn_mask"] = torch.cat([mask, sinks[:, None, None].to(q.dtype)], -1)[None]
@@ -127,6 +131,12 @@ REFUSED = [
     ("cached_attention", f"q[5,2,4] k[3,2,5,64] v[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"dims differ, got 4 and 5"),
     ("cached_attention", f"q[5,2,4] k:i8[3,2,4,64] v:i8[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"got i8"),
     ("cached_attention", f"q[5,2,4] k[3,2,4,64] v[3,2,64,4] {ADDRESSES}", {"scale": 1.0, "window": -1}, r"got -1"),
+    (
+        "cached_attention",
+        f"q[5,2,4] k[3,2,4,64] v[3,2,64,4] {ADDRESSES} none none none a[2,64]",
+        {"scale": 1.0},
+        r"biases .*: dims differ, got 64 and 128",
+    ),
 ]
 BAD_DATA = [
     (

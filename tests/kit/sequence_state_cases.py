@@ -53,6 +53,17 @@ def _decayed(state, decay, x):
     return state, state
 
 
+@by_slots
+def _wkv(state, k, v, decay, first):
+    """The sums themselves, without the exp that the state divides them by."""
+    total, weight = state[0] * torch.exp(state[2]), state[1] * torch.exp(state[2])
+    now = torch.exp(k + first)
+    mean = (total + now * v) / (weight + now)
+    most = torch.where(weight > 0, torch.maximum(state[2] + decay, k), k)
+    total, weight = (old * torch.exp(decay) + new for old, new in ((total, torch.exp(k) * v), (weight, torch.exp(k))))
+    return torch.stack([total / torch.exp(most), weight / torch.exp(most), most]), mean
+
+
 ORACLE = {
     "causal_conv": lambda state, x, weight, p, o, s, bias=None: _conv(state, [x], [weight, bias], p, o, s),
     "selective_scan": lambda state, x, step, decay, b, c, p, o, s, skip=None: _scan(
@@ -61,6 +72,7 @@ ORACLE = {
     "linear_attention_of_rows": lambda state, q, k, v, p, o, s, decay=None, beta=None, *, scale: _attend(
         state, [q, k, decay, beta, v], [], p, o, s, scale=scale
     ),
+    "wkv": lambda state, k, v, decay, first, p, o, s: _wkv(state, [k, v], [decay, first], p, o, s),
     "linear_recurrence": lambda state, x, decay, p, o, s: _decayed(state, [decay, x], [], p, o, s),
 }
 ROWS = "p:i32[5] o:i32[5] s:i32[2]"
@@ -74,6 +86,7 @@ REFUSED = [
     ("linear_attention_of_rows", f"s[3,4,8,9] q[5,3,8] k[5,3,8] v[5,4,9] {ROWS}", {"scale": 1.0}, r"got 4 and 3"),
     ("linear_attention_of_rows", f"s[3,4,8,9] q[5,4,8] k[5,2,8] v[5,4,9] {ROWS}", {"scale": 1.0}, r"groups of k"),
     ("linear_recurrence", f"s[3,8] x[5,8] a[8] {ROWS}", {}, r"bad decay, got f32\[8\]"),
+    ("wkv", f"s[3,2,8] k[5,8] v[5,8] a[8] u[8] {ROWS}", {}, r"bad state, got .*, expected \[slots, 3, channels\]"),
 ]
 
 
@@ -89,4 +102,4 @@ BAD_DATA = [
     ("linear_recurrence", _rows([1], [1], [0, 2]), {}, r"slots: index out of range, got 2, expected 0..1"),
 ]
 # Sizes of the weights, and numbers of heads.
-FIXED = {"causal_conv": {1, 2, 3, 4}, "linear_attention_of_rows": {1, 2, 3, 4}}
+FIXED = {"causal_conv": {1, 2, 3, 4}, "wkv": {3}, "linear_attention_of_rows": {1, 2, 3, 4}}

@@ -1,4 +1,5 @@
-"""The documents that a program writes: limits, how much of ONNX runs, the forms of its ops, and the ATen overloads.
+"""The documents that a program writes: limits, how much of ONNX runs, the forms of its ops, the ATen overloads, and the
+ledger of what was tried on parsers.
 
 `python tests/kit/written_docs.py --write` writes them anew, all or those that are named (`--write limits`). That
 runs every case of ONNX's backend tests (conformance), every form of its ops (onnx-forms), and every entry of torch's
@@ -22,6 +23,7 @@ import onnx.defs
 import aten_table
 import ingot
 import onnx_backend_cases as backend
+from fuzz import ledger
 from ingot.ir.dtype import DTYPES, from_numpy
 from ingot.load.onnx.registry import ML, REFUSED, RULES
 from onnx_backend_native import Outcome, outcome
@@ -205,6 +207,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "conformance": conformance,
     "onnx-forms": lambda: document(results_of(all_forms(), jobs=2)),
     "aten": lambda: aten_table.document(aten_table.everything()),
+    "reliability": ledger.page,
 }
 
 

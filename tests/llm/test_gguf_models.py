@@ -21,7 +21,7 @@ from ingot.load.gguf import read_gguf
 from ingot.load.gguf.rewritten import REWRITTEN
 from ingot.load.hf.contents import fingerprint, nonfinite_tensors
 from ingot.load.language import read_model
-from ingot.ops.blocks import BLOCKS
+from ingot.ops.blocks import ALL_BLOCKS, BLOCKS
 from tiny_language_models import random_llama
 
 PROMPT = "def is_empty(self):\n"
@@ -156,9 +156,69 @@ FAMILIES = [
     (Case("starcoder2", "starcoder2", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
     (Case("stablelm", "stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}), {}, {}),
     (Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True}), {}, {}),
+    (Case("stablelm, normalised", "stablelm", {"use_parallel_residual": True, "qk_layernorm": True}), {}, {}),
     (Case("gpt_neox", "gpt_neox", {"rotary_pct": 0.5}), {}, {}),
     (Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False}), {}, {}),
     (Case("gpt2", "gpt2", {"n_positions": 128, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_inner": 40}), {}, {}),
+    (
+        Case(
+            "gpt_bigcode", "gpt_bigcode", {"n_positions": 128, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_inner": 48}
+        ),
+        {},
+        {},
+    ),
+    (Case("cohere", "cohere", {"logit_scale": 0.3, "tie_word_embeddings": True}), {}, {}),
+    (Case("cohere, normalised", "cohere", {"use_qk_norm": True, "logit_scale": 0.3}), {}, {}),
+    (
+        Case("cohere2", "cohere2", {**SLIDING, "logit_scale": 0.3}),
+        {"attention.sliding_window": 9, "attention.sliding_window_pattern": [True, False]},
+        {},
+    ),
+    (Case("olmo", "olmo"), {}, {}),
+    (Case("olmo, clipped", "olmo", {"clip_qkv": 0.5}), {"attention.clamp_kqv": 0.5}, {}),
+    (Case("olmoe", "olmoe", {"num_experts": 6, "num_experts_per_tok": 3}), {}, {}),
+    (
+        Case("qwen2_moe", "qwen2_moe", {**EXPERTS, "norm_topk_prob": False, "shared_expert_intermediate_size": 28}),
+        {},
+        {},
+    ),
+    (
+        Case(
+            "gpt_oss",
+            "gpt_oss",
+            {
+                "head_dim": 16,
+                "num_local_experts": 4,
+                "num_experts_per_tok": 2,
+                "sliding_window": 9,
+                "layer_types": SLIDING["layer_types"],
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "rope_theta": 500.0,
+                    "original_max_position_embeddings": 32,
+                    "truncate": False,
+                },
+            },
+        ),
+        {
+            "attention.sliding_window": 9,
+            "expert_feed_forward_length": 48,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 32,
+        },
+        {},
+    ),
+    (Case("phi", "phi", scaled("default", partial_rotary_factor=0.5)), {}, {}),
+    (Case("glm4", "glm4", {"head_dim": 16, **scaled("default", partial_rotary_factor=0.5)}), {}, {}),
+    (Case("glm", "glm", {"head_dim": 16, **scaled("default", partial_rotary_factor=0.5)}), {}, {}),
+    (Case("nemotron", "nemotron", scaled("default", partial_rotary_factor=0.5)), {}, {}),
+    (Case("arcee", "arcee"), {}, {}),
+    (Case("seed_oss", "seed_oss", {"head_dim": 16, "attention_out_bias": True}), {}, {}),
+    (Case("ernie4_5", "ernie4_5", {"head_dim": 16}), {}, {}),
+    (Case("ernie4_5, biases", "ernie4_5", {"head_dim": 16, "use_bias": True}), {}, {}),
+    (Case("exaone", "exaone"), {}, {}),
     (
         Case("gemma2", "gemma2", GEMMA),
         {"attention.sliding_window": 9, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
@@ -248,7 +308,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("type", "precision"),
     [
-        *((type, "f32") for type in ("f32", "f16", "bf16", *BLOCKS, *REWRITTEN)),
+        *((type, "f32") for type in ("f32", "f16", "bf16", *ALL_BLOCKS, *REWRITTEN)),
         *((t, "bf16") for t in ("bf16", "q4_0", "q4_k")),
     ],
 )
@@ -313,6 +373,22 @@ def test_blocks_are_multiplied_as_they_are(
     )
     stored = (tmp_path / "model.gguf").stat().st_size
     assert panels <= 1.1 * stored * packed_bytes(type) / BLOCKS[type].nbytes
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("type", ["iq2_xxs", "iq1_m"])
+def test_blocks_without_kernels_become_floats(type: str, wide: Path, tmp_path: Path) -> None:
+    """Of bf16 by default; other precisions quantize them again, and blocks beside them stay as they are."""
+
+    def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, object]:
+        return stored_as("q4_k" if "o_proj" in name else type)(name, tensor)
+
+    path = tmp_path / "model.gguf"
+    write_gguf(wide, path, encode)  # type: ignore[arg-type]
+    llm, exact = ingot.LLM(path), ingot.LLM(path, precision="f32")
+    assert llm.options.precision == "bf16" and 0 < apart(llm, exact) < 0.05
+    llm = ingot.LLM(path, precision="int8")
+    assert {"gemm_int8_row_packed", "gemm_q4_k_packed"} <= products(llm) and 0 < apart(llm, exact) < 0.05
 
 
 @pytest.mark.native

@@ -104,6 +104,25 @@ def test_a_prompt_runs_in_chunks_beside_an_answer(llm):
     assert len(first.tokens) >= len(second.generation.prompt) // 16
 
 
+def test_the_progress_of_a_prompt(llm):
+    """It counts the tokens that the cache had, and those of each chunk."""
+    text = "# progress\n" + LONG
+    with Service(llm.engine) as service:
+        first, seen = submit(service, llm, PROMPTS[0], max_tokens=200), []
+        while not first.tokens:
+            time.sleep(0.001)
+        service._seconds_per_token = 1.0
+        second = Drawn(llm.generation(llm.encode(text), max_tokens=1))
+        service.submit(second.generation, second.notify)
+        while not second.tokens:
+            seen.append(second.generation.computed)
+        for answer in (first, second):
+            answer.generation.stop()
+            answer.end()
+    assert seen == sorted(seen) and len(set(seen)) > 2
+    assert seen[-1] <= len(second.generation.prompt) and second.generation.usage.reused_tokens <= seen[-1]
+
+
 def test_a_stopped_answer_frees_its_sequence_even_during_its_prompt(llm):
     llm.engine.sequences.forget_all()
     with Service(llm.engine) as service:

@@ -151,6 +151,22 @@ def test_drafts_run_where_they_pay(plain):
     assert speculation._best_count(answers[:1], [3]) == 0 < speculation._best_count(answers[1:2], [3])
 
 
+def test_a_draft_model_whose_logits_are_no_numbers_ends_no_answer(plain, tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "broken")
+    path = tmp_path / "broken/model.safetensors"
+    content = bytearray(path.read_bytes())
+    data = 8 + int.from_bytes(content[:8], "little")
+    begin, end = json.loads(content[8:data])["model.norm.weight"]["data_offsets"]
+    content[data + begin : data + end] = b"\xc0\x7f" * ((end - begin) // 2)  # NaN in bf16
+    path.write_bytes(content)
+    llm = open_with(sequences=2, draft=tmp_path / "broken")
+    for prompt in PROMPTS[:2]:
+        assert llm.generate(prompt, max_tokens=MOST, temperature=0) == plain.generate(
+            prompt, max_tokens=MOST, temperature=0
+        )
+    assert llm.usage.drafted_tokens == 0
+
+
 def test_wrong_options(plain, tmp_path):
     with pytest.raises(ingot.InputError, match="lookup, draft: got both"):
         open_with(lookup=True, draft=FOLDER)

@@ -231,7 +231,7 @@ def test_groups_that_do_not_divide_the_columns(name: str, size: int, tmp_path: P
 
 CONFIGS = [
     (5, LoadError, "expected an object"),
-    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, UnsupportedError, ".quant_method: got 'bitsandbytes'"),
+    ({"quant_method": "hqq", "load_in_4bit": True}, UnsupportedError, ".quant_method: got 'hqq'"),
     ({"bits": 4}, UnsupportedError, ".quant_method: got None"),
     ({"quant_method": ["gptq"]}, UnsupportedError, ".quant_method: got ['gptq']"),
     ({"quant_method": "ingot"}, UnsupportedError, ".version: got None, expected 1"),
@@ -244,7 +244,7 @@ CONFIGS = [
     ({"quant_method": "awq", "bits": 8}, UnsupportedError, ".bits: got 8, expected 4"),
     ({"quant_method": "awq", "bits": 4, "version": "gemv"}, UnsupportedError, ".version: got 'gemv'"),
     ({"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": False}, UnsupportedError, ".zero_point"),
-    ({"quant_method": "compressed-tensors", "format": "float-quantized"}, UnsupportedError, ".format: got 'float"),
+    ({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}, UnsupportedError, ".format: got 'mxfp4"),
     ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, LoadError, ".config_groups: got None"),
 ]
 COMPRESSED = [

@@ -1,5 +1,6 @@
 """Errors in a config, in weights or in a template are reported with name, value and location."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from attacks.hostile_folders import Attack
 from ingot.errors import IngotError, InputError, LoadError, UnsupportedError
 from ingot.load.hf import load_language_model, misfits, read_folder
 from ingot.load.hf.contents import fingerprint
-from ingot.load.hf.template_file import FOLDER, parse_template
+from ingot.load.hf.refused import REFUSED
+from ingot.load.hf.template_file import FOLDER, parse_template, read_template, template_names
 
 
 @pytest.fixture
@@ -108,6 +110,13 @@ BROKEN = [
     ("prefix: ", "suffix: ", "unknown key, got 'suffix'"),
     ("prefix: ", "prefix: [", "not YAML"),
 ]
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_types_without_a_template_name_the_reason(model_type: str):
+    assert model_type not in template_names()
+    with pytest.raises(UnsupportedError, match=re.escape(f"got {model_type!r}: {REFUSED[model_type]}")):
+        read_template(model_type)
 
 
 @pytest.mark.parametrize("good, bad, message", BROKEN, ids=lambda value: str(value)[:40])

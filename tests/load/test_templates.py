@@ -26,6 +26,9 @@ pytestmark = pytest.mark.checked
 
 LENGTH = 37
 TOLERANCE = 5e-5
+POSITIONS_AFTER_PADDING = {
+    "camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl",
+}  # fmt: skip
 ABSENT = "absent"  # the value of a field that is taken out
 
 
@@ -72,12 +75,15 @@ ENCODERS = {
     "roberta": (transformers.RobertaConfig, transformers.RobertaModel, transformers.RobertaForMaskedLM),
     "xlm-roberta": (transformers.XLMRobertaConfig, transformers.XLMRobertaModel, transformers.XLMRobertaForMaskedLM),
 }
+for name in ("Camembert", "Data2VecText", "Ernie", "MegatronBert", "RobertaPreLayerNorm", "XLMRobertaXL"):
+    config, *models = (getattr(transformers, f"{name}{part}") for part in ("Config", "Model", "ForMaskedLM"))
+    ENCODERS[config.model_type] = (config, *models)
 
 
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {*ENCODERS, "gemma3", "gemma3n", "mistral3", "qwen3_5"} == set(
-        template_names()
-    )
+    inner = {"gemma3", "gemma3n", "mistral3", "qwen3_5", "qwen3_5_moe"}  # of models with images
+    others = {"emu3_text_model", "mllama_text_model"}
+    assert {case.type for case in CASES} | {*ENCODERS, *inner, *others} == set(template_names())
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
@@ -115,15 +121,26 @@ def test_native(case: Case, saved):
     np.testing.assert_allclose(got, expected[[5, -1]], atol=TOLERANCE)
 
 
+def greedy_tokens(model: transformers.PreTrainedModel, prompt: np.ndarray) -> list[int]:
+    """The tokens of transformers: the largest logit of each step."""
+    type, options = model.config.model_type, {}
+    if type == "mamba2":  # its steps with a cache do not limit the time step, unlike its runs without
+        options["use_cache"] = False
+    if type in POSITIONS_AFTER_PADDING:  # generate counts from 0, unlike the models
+        first = model.config.pad_token_id + 1
+        options["position_ids"] = torch.arange(first, first + len(prompt))[None]
+    model.generation_config.forced_eos_token_id = None  # instead of the last token, whatever its logit
+    with torch.no_grad():
+        found = model.generate(torch.from_numpy(prompt)[None], max_new_tokens=64, do_sample=False, **options)
+    return found[0, len(prompt) :].tolist()
+
+
 @pytest.mark.parametrize("case", parameters({case.type: case for case in reversed(CASES)}.values()))
 def test_greedy_tokens(case: Case, tmp_path: Path):
     """64 tokens are those of transformers, by the engine that serves users: prefill, then one by one."""
     model = save_model(case, tmp_path)
     prompt = np.random.default_rng(0).integers(3, 99, LENGTH)
-    with torch.no_grad():
-        expected = model.generate(torch.from_numpy(prompt)[None], max_new_tokens=64, do_sample=False, use_cache=True)[
-            0, LENGTH:
-        ].tolist()
+    expected = greedy_tokens(model, prompt)
     llm = ingot.LLM(tmp_path, precision="f32", context=case.context, sequences=1)
     assert list(llm.generate_tokens(prompt.tolist(), max_tokens=64)) == expected
 
@@ -163,6 +180,29 @@ def test_matrices_rounded_to_bf16(saved):
     assert len(casts) == len(matrices)
     got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
     assert 0 < np.abs(got - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_experts_in_two_tensors(saved, tmp_path: Path):
+    """Published folders of Qwen 3.5 store all experts of a layer as two tensors, those of transformers as many."""
+    folder, expected, ids = saved(next(case for case in CASES if case.name == "qwen3_5_moe_text"))
+    tensors, found = load_file(folder / "model.safetensors"), {}
+    for name, tensor in tensors.items():
+        before, _, expert = name.partition(".mlp.experts.")
+        if expert.startswith("0.down"):
+            parts = {
+                what: [tensors[f"{before}.mlp.experts.{i}.{what}_proj.weight"] for i in range(6)]
+                for what in ("gate", "up", "down")
+            }
+            both = [np.concatenate(pair) for pair in zip(parts["gate"], parts["up"], strict=True)]
+            found |= {f"{before}.mlp.experts.gate_up_proj": np.stack(both)}
+            found |= {f"{before}.mlp.experts.down_proj": np.stack(parts["down"])}
+        elif not expert:
+            found[name] = tensor
+    save_file(found, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    model = load_language_model(read_folder(tmp_path), context=None)
+    got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
 
 
 def test_gemma3_with_vision(tmp_path: Path):
@@ -295,6 +335,22 @@ def test_mistral3_with_its_other_parts(saved):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("type, name", [("emu3", "Emu3"), ("llama4", "Llama4"), ("mllama", "Mllama")])
+def test_text_models_with_their_other_parts(type: str, name: str, tmp_path: Path):
+    """Folders of models of images and text are loaded as their text models."""
+    config = config_of(next(case for case in CASES if case.type == type))
+    torch.manual_seed(0)
+    kind = getattr(transformers, f"{name}ForConditionalGeneration")
+    model = kind._from_config(config, attn_implementation="eager").eval()
+    model.save_pretrained(tmp_path)
+    ids = np.random.default_rng(0).integers(3, 90, LENGTH).astype(np.int32)
+    loaded = load_language_model(read_folder(tmp_path), context=None)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    text = model.language_model if type == "llama4" else model  # whose other parts of transformers need an image
+    np.testing.assert_allclose(got, expected_logits(text, ids), atol=TOLERANCE)
+
+
+@pytest.mark.slow
 def test_gemma3n_with_its_other_parts(saved, tmp_path: Path):
     """A folder of Gemma 3n is loaded as its text model. transformers builds the other parts with timm only."""
     folder, expected, ids = saved(next(case for case in CASES if case.name == "gemma3n_text"))
@@ -329,7 +385,7 @@ def test_encoders(kind: str, prefixed: bool, executor: str, tmp_path: Path):
     (got,) = session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
     kept = feeds["attention_mask"].numpy() == 1
     np.testing.assert_allclose(got[kept], expected[kept], atol=TOLERANCE)
-    assert longest_context(read_folder(tmp_path)) == (64 if kind == "bert" else 62)
+    assert longest_context(read_folder(tmp_path)) == (62 if kind in POSITIONS_AFTER_PADDING else 64)
 
 
 def test_decoders_are_no_sessions(saved):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fuzz import ledger
 from written_docs import DOCS, REWRITE, SOURCE, conformance, described, described_in, limits, limits_of
 
 
@@ -16,6 +17,10 @@ def test_every_limit_has_an_explanation() -> None:
 
 def test_conformance_has_every_op() -> None:
     assert described_in((DOCS / "conformance.md").read_text(encoding="utf-8")) == described(), REWRITE
+
+
+def test_reliability() -> None:
+    assert (DOCS / "reliability.md").read_text(encoding="utf-8") == ledger.page(), REWRITE
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ PLACE = {"f64": 1e-11, "f16": 2e-3, "bf16": 1.6e-2}
 LANGUAGE = {
     "append_keys", "append_values", "append_keys_int4", "append_keys_int8", "append_values_int4", "append_values_int8",
     "cached_attention", "causal_conv", "expert_matmul", "linear_attention", "linear_attention_of_rows",
-    "linear_recurrence", "selective_scan",
+    "linear_recurrence", "selective_scan", "wkv",
 }  # fmt: skip
 TRAINING = {
     "dropout",

@@ -9,7 +9,8 @@ from torch import nn, ones, zeros
 
 import ingot
 from ingot.errors import InputError, ReferenceWarning, UnsupportedError
-from ingot.session.trace import FORMATS, Trace
+from ingot.session.trace import Trace
+from ingot.session.trace_formats import FORMATS, QUANTITIES
 from ingot.support.spans import recorded, span
 from models import block
 from onnx_models import text_model
@@ -89,6 +90,28 @@ def test_formats_of_tools(tmp_path):
             else:
                 assert opened.pop() == event["frame"]
         assert not opened and profile["events"][0]["at"] == profile["startValue"]
+    results = json.loads((tmp_path / "model-explorer").read_text())["results"]
+    assert sum(results[step.node]["value"] for step in trace.steps) == pytest.approx(
+        sum(step.nanoseconds for step in trace.steps) / 1000
+    )
+
+
+def test_node_data_count_each_step_once():
+    """The last of a step's nodes of the file has its number, the others 0: sums over groups are right."""
+    model = text_model(
+        "g (float[4,8] x) => (float[4,8] y) <float[8,8] w = {" + ",".join(["1"] * 64) + "}> "
+        "{ [matmul] m = MatMul (x, w) [relu] r = Relu (m) [neg] y = Neg (r) }"
+    )
+    made = ingot.InferenceSession(model, threads=1)
+    trace = made.trace({"x": np.ones((4, 8), np.float32)}, runs=3)
+    for quantity in QUANTITIES:
+        document = trace.node_data(quantity)
+        values = {name: document["results"][name]["value"] for name in ("matmul", "relu", "neg")}
+        assert {name for name, value in values.items() if value} <= {step.sources[-1].name for step in trace.steps}
+        assert sum(values.values()) == pytest.approx(
+            sum(document["results"][each.node]["value"] for each in trace.steps)
+        )
+    assert document["gradient"][0]["stop"] == 0 and document["gradient"][-1]["stop"] == 1
 
 
 def test_spans_are_recorded_where_a_caller_asks():

@@ -58,6 +58,7 @@ GAPS = {
     "repeated_ngrams": "its tokens have no shader yet",
     "causal_conv": "states have no shader yet", "linear_attention_of_rows": "states have no shader yet",
     "linear_recurrence": "states have no shader yet", "selective_scan": "states have no shader yet",
+    "wkv": "states have no shader yet",
     "quantize": "integers of 16 bits and 4, floats of 8", "dequantize": "integers of 16 bits and 4, floats of 8",
 }  # fmt: skip
 # Samples whose numbers do not fit in 32 bits.

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import http_server
 from ingot.cli.demo_language import FOLDER
 
 COMMAND = [sys.executable, "-c", "from ingot.cli import main; main()"]
@@ -66,19 +67,13 @@ def test_answers_and_errors_are_those_of_the_server(call, tmp_path):
     code, out, err = call("batch", prompts, "-o", output, *MODEL)
     assert (code, out) == (0, "") and err == "ingot: 7 answers of 15: an error instead of a text\n"
     found = answers(output)
-    with subprocess.Popen(
-        [*COMMAND, "serve", "tiny-lm", "--precision", "f32", "--port", "0"], stdout=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            address = server.stdout.readline().removeprefix("serving tiny-lm: ").removesuffix("/v1\n")
-            for index, (url, body) in enumerate(BODIES):
-                want = httpx.post(address + url, json=body, timeout=300)
-                got = found[f"é{index}"]
-                assert got["status_code"] == want.status_code, body
-                assert steady(got["body"]) == steady(want.json()), body
-                assert (want.status_code == 200) == (index < 8)
-        finally:
-            server.send_signal(signal.SIGTERM)
+    with http_server.command("--precision", "f32") as (_, address):
+        for index, (url, body) in enumerate(BODIES):
+            want = httpx.post(address + url, json=body, timeout=300)
+            got = found[f"é{index}"]
+            assert got["status_code"] == want.status_code, body
+            assert steady(got["body"]) == steady(want.json()), body
+            assert (want.status_code == 200) == (index < 8)
 
 
 def test_a_stream_is_refused(call, tmp_path):

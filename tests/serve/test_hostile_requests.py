@@ -9,7 +9,6 @@ import pytest
 import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.serve.openai import TEXT
-from serving import served
 
 KIND = {"content-type": "application/json"}
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -74,12 +73,6 @@ REFUSED = {
     "H19 address": (*looked_up("image_url", "http://127.0.0.1:1/x"), "messages"),
     "H19 audio": (*looked_up("input_audio", "file:///etc/passwd"), "messages"),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def address():
-    with served() as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -3,22 +3,16 @@
 import httpx
 import pytest
 
-import chat_templates
 import ingot
 from ingot.serve.chat import prompt_of
 from ingot.serve.messages import CountRequest
-from serving import events, served, with_template, writes
+from serving import events, served, writes
 
 PATH = "/v1/messages"
 TOOLS = [{"name": "now", "description": "The time", "input_schema": {"type": "object"}}]
 CALL = '<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call>'
 FULL = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}\n{CALL}"
 ASK = {"max_tokens": 300, "temperature": 0, "messages": [{"role": "user", "content": "Go."}]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return with_template(tmp_path_factory.mktemp("qwen") / "model", chat_templates.QWEN)
 
 
 @pytest.fixture(scope="module")

@@ -5,22 +5,29 @@ import importlib
 import json
 import logging
 import random
+import re
 import signal
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
 
 import ingot
 from http_server import command, everything, opened, post
 from ingot.cli.demo_language import FOLDER
+from ingot.serve import app, connections
 from ingot.serve.access import keys_of_file
 from ingot.serve.connections import Limits
 from ingot.serve.limits import MAX_BODY_BYTES, MAX_JSON_DEPTH, expect_shallow
-from serving import served
+from serving import served, serving
 
 LIMITS = Limits(connections=20, header_bytes=8192, arrival_seconds=1, stall_seconds=0.2)
 BODY = json.dumps({"prompt": "def f(a):", "max_tokens": 4, "temperature": 0}).encode()
@@ -245,6 +252,99 @@ def test_origins_are_closed_unless_they_are_named():
         assert "access-control-allow-origin" not in got.headers
 
 
+def test_a_server_that_ends_is_live_and_not_ready():
+    application = app(ingot.LLM(FOLDER, sequences=1))
+    with serving(application) as address:
+        for status in (200, 503):
+            for path in ("/ready", "/v2/health/ready"):
+                assert httpx.get(address + path).status_code == status
+            for path in ("/health", "/v2/health/live"):
+                assert httpx.get(address + path).status_code == 200
+            application.state.is_ending = True
+        application.state.is_ending = False
+    assert application.state.is_ending
+
+
+# -- streams that nothing cuts ----------------------------------------------------------------------------------------
+
+
+def counting(seconds: float, pause: float = 0, space: int = 0) -> Starlette:
+    """An application whose answer is a stream of five numbers. seconds: between two of them. pause: the seconds before
+    the last one for which the whole process does nothing. space: bytes after each number.
+    """
+
+    async def numbers() -> AsyncIterator[bytes]:
+        for number in range(5):
+            yield b"<%d>" % number + b" " * space
+            time.sleep(pause if number == 3 else 0)
+            await asyncio.sleep(seconds)
+
+    async def answer(http: Request) -> StreamingResponse:
+        return StreamingResponse(numbers())
+
+    application = Starlette(routes=[Route("/", answer, methods=["POST"])])
+    application.state.is_alive = lambda: True
+    return application
+
+
+def numbers_of(connection: socket.socket) -> list[bytes]:
+    """The numbers of the first stream that a connection receives, which must be whole."""
+    first, end, _ = everything(connection).partition(b"\r\n0\r\n\r\n")
+    assert end, first
+    return re.findall(rb"<(\d)>", first)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"\r\n", post("/", b"{}")[:-1], post("/", b"{}")[:-30], b"POST"],
+    ids=["line break", "body", "headers", "line"],
+)
+def test_bytes_of_a_next_request_that_come_slowly_cut_no_stream(rest):
+    with serving(counting(0.05), Limits(arrival_seconds=0.1)) as address, opened(address) as connection:
+        connection.sendall(post("/", b"{}"))
+        time.sleep(0.02)
+        connection.sendall(rest)
+        assert numbers_of(connection) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_pause_of_the_process_takes_no_time_from_the_answers_of_a_server_that_ends():
+    application, stopped = counting(0.15, pause=1.5), threading.Event()
+    application.state.stop = stopped.set
+    with serving(application, Limits(drain_seconds=1, arrival_seconds=0.5, stall_seconds=0.5)) as address:
+        connection = opened(address)
+        connection.sendall(post("/", b"{}"))
+        time.sleep(0.05)
+    with connection:
+        assert numbers_of(connection) == [b"0", b"1", b"2", b"3", b"4"] and not stopped.is_set()
+
+
+def test_a_client_that_does_not_read_does_not_hold_a_server_that_ends(monkeypatch):
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 0.2)
+    application, stopped = counting(0.01, space=8 << 20), threading.Event()
+    application.state.stop = stopped.set
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with serving(application, Limits(drain_seconds=0.2)) as address:
+            host, port = address.removeprefix("http://").split(":")
+            connection.connect((host, int(port)))
+            connection.sendall(post("/", b"{}"))
+            time.sleep(0.05)
+            begin = time.monotonic()
+        assert stopped.is_set() and time.monotonic() - begin < 20 < Limits().stall_seconds
+
+
+def test_a_client_that_goes_ends_the_first_of_its_requests_too(address):
+    before = cancelled(address)
+    body = {"prompt": "def f(a):", "max_tokens": 480, "temperature": 0, "n": 16, "logit_bias": {"0": -100}}
+    with opened(address) as connection:
+        connection.sendall(2 * post("/v1/completions", json.dumps(body).encode()))
+        time.sleep(0.1)
+    until = time.monotonic() + 60
+    while cancelled(address) - before < 16:
+        assert time.monotonic() < until, "the answers go on"
+        time.sleep(0.02)
+
+
 def test_keys_of_a_file(tmp_path: Path, call):
     path = tmp_path / "keys"
     path.write_text("# of the team\nfirst\n\n  second \n")
@@ -310,6 +410,26 @@ def drain(oracles: dict[str, str], seed: int) -> None:
         process.communicate(timeout=300)
     assert texts == [oracles[prompt] for prompt in prompts], f"seed {seed}"
     assert process.returncode == -signal.SIGTERM
+
+
+def test_of_ten_times_as_many_requests_as_fit_some_are_refused_and_the_others_right(oracles):
+    async def ask(client: httpx.AsyncClient, prompt: str) -> bool:
+        body = {"prompt": prompt, "max_tokens": 16, "temperature": 0}
+        got = await client.post("/v1/completions", json=body)
+        if got.status_code == 429:
+            return got.headers["retry-after"] != "1"
+        assert got.json()["choices"][0]["text"] == oracles[prompt]
+        return True
+
+    async def ask_all(address: str) -> list[bool]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits) as client:
+            return await asyncio.gather(*(ask(client, prompt) for prompt in 10 * list(oracles)))
+
+    with served(max_waiting=4) as address:  # and four that are drawn
+        answered = asyncio.run(ask_all(address))
+        assert 8 <= sum(answered) < 80 == len(answered)
+        assert asyncio.run(ask_all(address)).count(True) >= 8
 
 
 @pytest.mark.parametrize("seed", range(3))

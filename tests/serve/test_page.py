@@ -15,7 +15,6 @@ import pytest
 
 import ingot
 from chromium import Chromium, Tab
-from ingot.cli.demo_language import FOLDER
 from ingot.serve.page import document
 
 READY = "document.getElementById('model')?.value === 'tiny-lm'"
@@ -41,11 +40,6 @@ def serving(*options: str) -> Iterator[str]:
 def address() -> Iterator[str]:
     with serving("--port", "0") as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def llm() -> ingot.LLM:
-    return ingot.LLM(FOLDER, precision="f32", sequences=1)
 
 
 class Page:

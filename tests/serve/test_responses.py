@@ -6,22 +6,16 @@ import pydantic
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
-import chat_templates
 import ingot
 from ingot.serve.chat import prompt_of
 from ingot.serve.responses import ResponsesRequest
-from serving import events, served, with_template, writes
+from serving import events, served, writes
 
 PATH = "/v1/responses"
 TOOLS = [{"type": "function", "name": "now", "description": "The time", "parameters": {"type": "object"}}]
 CALL = '<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call>'
 FULL = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
 EVENT = pydantic.TypeAdapter(ResponseStreamEvent)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return with_template(tmp_path_factory.mktemp("qwen") / "model", chat_templates.QWEN)
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from ingot.cli.demo_language import FOLDER
 from ingot.serve.app import PROTOCOLS
 from ingot.serve.schema import BODIES
 from requests_of_schema import requests
-from serving import served
 
 # Of a language model; a request for inference has its own fuzz in tests/serve/test_infer.py.
 PATHS = [*PROTOCOLS, *(path for path in BODIES if "rerank" not in path and not path.startswith("/v2/"))]
 BODY = {"prompt": "def fib(n):", "max_tokens": 40, "temperature": 0, "logprobs": 3, "stream": True}
 MESSAGES = [{"role": "user", "content": "a"}]
 SMALLEST = {
+    "/apply-template": {"messages": MESSAGES},
     "/tokenize": {"prompt": "a"},
     "/detokenize": {"tokens": [1]},
     "/v1/chat/completions": {"messages": MESSAGES},
@@ -33,12 +33,6 @@ SMALLEST = {
 }
 ENDS = ("message_stop", "response.completed", "response.incomplete")  # the last events of named streams
 SECONDS = 300  # of an answer; the machine may be busy
-
-
-@pytest.fixture(scope="module")
-def address():
-    with served() as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

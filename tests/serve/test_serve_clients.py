@@ -11,16 +11,9 @@ import pytest
 import ingot
 from ingot.cli.demo_language import FOLDER
 from serve_clients import CLIENTS, MOST, QUESTION
-from serving import served
 
 SCRIPT = Path(__file__).parents[1] / "kit" / "serve_clients.py"
 FOLDER_OF_CLIENTS = Path(sys.prefix) / "clients"  # see the Makefile
-
-
-@pytest.fixture(scope="module")
-def address():
-    with served() as address:
-        yield address
 
 
 @pytest.mark.parametrize("client", CLIENTS)

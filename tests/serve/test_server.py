@@ -1,16 +1,14 @@
 """`ingot serve` as its clients see it: OpenAI's own client, bad requests, closed connections, many at once."""
 
 import contextlib
+import importlib
 import json
 import re
 import shlex
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -18,29 +16,13 @@ import numpy as np
 import openai
 import pytest
 
-import ingot
+from http_server import command
 from ingot.cli.demo_language import FOLDER
-from serving import served
+from serving import events, served
 
 PROMPT = "def add(a, b):"
 MESSAGES = [{"role": "user", "content": "def fib(n):"}]
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with served() as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def client(address) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
-
-
-@pytest.fixture(scope="module")
-def llm() -> ingot.LLM:
-    return ingot.LLM(FOLDER, precision="f32", sequences=1)
 
 
 def test_a_completion_is_that_of_the_library(client, llm):
@@ -99,6 +81,44 @@ def test_tokenize_and_back(address, llm):
     assert chat["tokens"] == llm.chat_template.encode(llm.tokenizer, MESSAGES)
 
 
+def test_a_conversation_as_text_and_the_facts_of_the_model(address, llm):
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    for body in ({"messages": MESSAGES}, {"messages": [{"role": "system", "content": "x"}, *MESSAGES], "tools": tools}):
+        got = httpx.post(f"{address}/apply-template", json=body).json()
+        assert got == {"prompt": llm.chat_template.render(body["messages"], tools=body.get("tools"))}
+    facts = httpx.get(f"{address}/props").json()
+    assert facts["default_generation_settings"] == {"n_ctx": 512} and facts["total_slots"] == 4
+    assert facts["model_alias"] == "tiny-lm" and facts["chat_template"] == llm.chat_template.sources["default"]
+    assert httpx.get(f"{address}/props?model=other").status_code == 404
+
+
+def test_timings_have_the_tokens_of_the_prompt_and_of_the_answer(client):
+    prompt = "# timings\n" * 20
+    for is_cached in (False, True):
+        got = client.completions.create(model="tiny-lm", prompt=prompt, max_tokens=5, temperature=0)
+        times, usage = got.timings, got.usage
+        assert (times["cache_n"] > 0) == is_cached and times["cache_n"] == usage.prompt_tokens_details.cached_tokens
+        assert times["cache_n"] + times["prompt_n"] == usage.prompt_tokens and times["predicted_n"] == 5
+        assert times["prompt_per_second"] == pytest.approx(1000 * times["prompt_n"] / times["prompt_ms"])
+        assert times["predicted_per_second"] == pytest.approx(4000 / times["predicted_ms"])
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_the_progress_of_a_prompt(address, path, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("ingot.serve.openai"), "PROGRESS_SECONDS", 1e-4)
+    text = f"# {path}\n" + "x = [1, 2, 3]\n" * 24
+    body = {"prompt": text, "max_tokens": 4, "temperature": 0}
+    body |= {"messages": [{"role": "user", "content": text}]} if "chat" in path else {}
+    *chunks, end = events(address, path, body | {"return_progress": True, "stream_options": {"include_usage": True}})
+    progress = [chunk["prompt_progress"] for _, chunk in chunks if "prompt_progress" in chunk]
+    assert progress and end[1] == "[DONE]"
+    for each in progress:
+        assert 0 <= each["cache"] <= each["processed"] < each["total"] == chunks[-1][1]["usage"]["prompt_tokens"]
+    assert [each["time_ms"] for each in progress] == sorted(each["time_ms"] for each in progress)
+    rest = [chunk["choices"] for _, chunk in chunks if "prompt_progress" not in chunk]
+    assert rest == [chunk["choices"] for _, chunk in events(address, path, body)[:-1]] + [[]]
+
+
 BAD = [
     ("/v1/completions", {}, 400, "prompt"),
     ("/v1/completions", {"prompt": []}, 400, "prompt"),
@@ -135,6 +155,8 @@ BAD = [
         None,
     ),
     ("/tokenize", {}, 400, "prompt"),
+    ("/apply-template", {}, 400, "messages"),
+    ("/apply-template", {"messages": []}, 400, "messages"),
     ("/detokenize", {"tokens": [-1]}, 400, None),
     ("/v1/embeddings", {"input": []}, 400, "input"),
 ]
@@ -237,17 +259,12 @@ def test_keys_and_a_full_queue():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_serves_until_a_signal(number: int):
-    command = [sys.executable, "-c", "from ingot.cli import main; main()", "serve", "tiny-lm", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stdout.readline()
-            address = line.removeprefix("serving tiny-lm: ").removesuffix("/v1\n")
-            port = int(address.rpartition(":")[2])
-            assert httpx.get(f"{address}/ready").status_code == 200
-            answer = httpx.post(f"{address}/v1/completions", json={"prompt": PROMPT, "max_tokens": 4})
-            assert answer.json()["model"] == "tiny-lm" and answer.json()["usage"]["completion_tokens"] == 4
-        finally:
-            process.send_signal(number)
+    with command() as (process, address):
+        port = int(address.rpartition(":")[2])
+        assert httpx.get(f"{address}/ready").status_code == 200
+        answer = httpx.post(f"{address}/v1/completions", json={"prompt": PROMPT, "max_tokens": 4})
+        assert answer.json()["model"] == "tiny-lm" and answer.json()["usage"]["completion_tokens"] == 4
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert out == "" and process.returncode in (0, -signal.SIGTERM)
     (line,) = err.splitlines()  # of the answer; probes are not logged

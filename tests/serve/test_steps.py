@@ -2,15 +2,13 @@
 
 import asyncio
 import re
-import subprocess
-import sys
 
 import httpx
 
 import ingot
+from http_server import command
 from ingot.cli.demo_language import FOLDER
 
-COMMAND = [sys.executable, "-c", "from ingot.cli import main; main()", "serve", "tiny-lm", "--port", "0"]
 OPTIONS = ["--precision", "f32", "--context", "192", "--sequences", "4", "--cache", "200", "--lookup"]
 PROMPTS = [f"x = [{i}, {i}, {i}, {i}," for i in range(6)]
 
@@ -33,9 +31,5 @@ def test_answers_of_a_small_cache_with_drafts():
             assert 0 < float(numbers["ingot_accepted_tokens_total"]) <= float(numbers["ingot_drafted_tokens_total"])
             return [each.json()["choices"][0]["text"] for each in got]
 
-    with subprocess.Popen([*COMMAND, *OPTIONS], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            address = process.stdout.readline().removeprefix("serving tiny-lm: ").removesuffix("/v1\n")
-            assert asyncio.run(answers(address)) == want
-        finally:
-            process.terminate()
+    with command(*OPTIONS) as (_, address):
+        assert asyncio.run(answers(address)) == want

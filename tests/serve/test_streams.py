@@ -11,7 +11,7 @@ import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.serve import events as sse
 from ingot.serve.app import PROTOCOLS
-from ingot.serve.events import Send
+from ingot.serve.events import EventResponse, Send
 from serving import served
 
 BODIES = {
@@ -47,6 +47,43 @@ def test_silence_is_filled(path, monkeypatch):
     sent = [chunk for chunk in rest if chunk != first]
     assert sent[0] == name + b'data: {"type":"x"}\n\n' and b"too long" in sent[1]
     assert sent[2:] == ([b"data: [DONE]\n\n"] if protocol.ends else [])
+
+
+@pytest.mark.parametrize("how", ["bug", "end", "gone"])
+@pytest.mark.parametrize("path", BODIES)
+def test_a_stream_that_is_cut_ends_with_an_error_unless_its_client_has_gone(path, how):
+    protocol, sent, begun = PROTOCOLS[path], [], asyncio.Event()
+
+    async def work(send: Send) -> None:
+        await send({"type": "x"})
+        await begun.wait()
+        await asyncio.sleep(0 if how == "bug" else 60)
+        raise RuntimeError("secret")
+
+    async def receive() -> dict:
+        await (begun if how == "gone" else asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        response = EventResponse(protocol.events(work), protocol.cut())
+        answer = asyncio.create_task(response({"type": "http"}, receive, send))
+        while len(sent) < 2:
+            await asyncio.sleep(0)
+        begun.set()
+        if how == "end":
+            answer.cancel()
+        (failed,) = await asyncio.gather(answer, return_exceptions=True)
+        assert (failed is None) == (how == "gone")
+
+    asyncio.run(run())
+    assert sent[-1].get("more_body", True) == (how == "gone")
+    if how != "gone":
+        last = sent[-1]["body"]
+        assert b"cut the answer" in last and b"secret" not in last
+        assert last.endswith(b"data: [DONE]\n\n") == protocol.ends
 
 
 @pytest.mark.parametrize("stream", [True, False])

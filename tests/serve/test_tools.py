@@ -41,19 +41,9 @@ HERMES = (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return with_template(tmp_path_factory.mktemp("qwen") / "model", chat_templates.QWEN)
-
-
-@pytest.fixture(scope="module")
 def address(folder):
     with served(folder) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def client(address) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
 
 
 def asked(client: openai.OpenAI, text: str = "", **options) -> tuple:

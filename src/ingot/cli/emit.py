@@ -272,15 +272,28 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
 @click.option("--before-passes", is_flag=True, help="Write the graph as loaded, without the passes.")
 @force_option
 def emit_onnx(model: Model, output: Path, before_passes: bool, force: bool) -> None:
-    """Write MODEL's graph, after the passes, as ONNX."""
+    """Write MODEL's graph, after the passes, as ONNX.
+
+    Nodes have metadata, which Netron shows: the op, the nodes and modules of MODEL's file, and, if all dims have
+    values, the kernel.
+    """
     from ingot.emit.onnx import expect_replaceable, export_onnx
 
     if not force:
         expect_replaceable(output)
-    graph = model.open(passes=() if before_passes else None).graph
+    session = model.open(passes=() if before_passes else None)
     with progress("writing ONNX"):
-        export_onnx(graph, output)
+        export_onnx(session.graph, output, _kernels(session))
     print_text(str(output))
+
+
+def _kernels(session: InferenceSession) -> dict[str, str]:
+    """Return the kernel of each node that has one; {} if dims have no values."""
+    try:
+        choices = session.explain().choices
+    except InputError:
+        return {}
+    return {choice.node: choice.candidates[-1][0] for choice in choices if choice.candidates}
 
 
 @click.command("emit-web")

@@ -8,13 +8,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 import numpy as np
 
-from ingot.cli.fetch import with_path
+from ingot.cli.fetch import local, with_path
 from ingot.cli.terminal import progress
 from ingot.errors import InputError
 from ingot.ir.dim import Limit, at_most
@@ -78,6 +78,12 @@ class Inspection:
 
         with progress(f"reading {self.path}"):
             return InspectedModel(self.path, **self.options)
+
+    def other(self, path: str | None, precision: str | None, threads: int | None) -> Inspection:
+        """Return the inspection of another model, or of this one; None keeps the path or an option."""
+        changed = {"precision": precision, "threads": threads}
+        options = self.options | {key: value for key, value in changed.items() if value is not None}
+        return replace(self, path=self.path if path is None else local(path, yes=False), options=options)
 
 
 def _dim(text: str) -> tuple[str, int | Limit]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from ingot.cli.conditions import asserted, expect
-from ingot.cli.fetch import local
 from ingot.cli.model import Inspection, with_inspection
 from ingot.cli.terminal import human_bytes, print_facts, print_json, print_table, print_text
 from ingot.passes.precision import PRECISIONS
@@ -80,11 +78,7 @@ def plan_diff(
     """
     from ingot.inspect.plans import difference_document
 
-    options = dict(inspection.options)
-    options |= {} if b_precision is None else {"precision": b_precision}
-    options |= {} if b_threads is None else {"threads": b_threads}
-    path = inspection.path if other is None else local(other, yes=False)
-    document = difference_document(inspection.open(), replace(inspection, path=path, options=options).open())
+    document = difference_document(inspection.open(), inspection.other(other, b_precision, b_threads).open())
     a, b = document["a"], document["b"]
     if as_json:
         print_json(document)
@@ -98,8 +92,8 @@ def plan_diff(
 
 def _print_difference(document: Mapping[str, Any]) -> None:
     a, b = document["a"], document["b"]
-    print_text(f"A: {a['model']}, {a['isa']}, {a['threads']} thread(s)")
-    print_text(f"B: {b['model']}, {b['isa']}, {b['threads']} thread(s)")
+    for name, side in (("A", a), ("B", b)):
+        print_text(f"{name}: {side['model']}, {side['precision']}, {side['isa']}, {side['threads']} thread(s)")
     keys = [key for key in a if isinstance(a[key], int) and key != "threads"]
     rows: list[list[Any]] = [[key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}"] for key in keys]
     print_table(["", "A", "B", "B - A"], rows, right=["A", "B", "B - A"])

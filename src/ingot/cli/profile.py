@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from ingot.cli.model import Model, as_json, random_feeds, with_model
+from ingot.cli.model import Model, as_json, expect_none, random_feeds, with_model
 from ingot.cli.output import Output
 from ingot.cli.terminal import human_time, print_json, print_table, print_text, progress
+from ingot.session.trace_formats import FORMATS, QUANTITIES, VIEWERS, Format, Quantity
 from ingot.support.spans import Span, recorded
 
 if TYPE_CHECKING:
-    from ingot.session.trace import Format, Trace
+    from ingot.session.trace import Trace
 
 
 @click.command()
@@ -23,22 +24,31 @@ if TYPE_CHECKING:
 )
 @click.option("-o", "--output", type=Output(), metavar="FILE", help="Write the trace to FILE.")
 @click.option(
-    "--format", "form", type=click.Choice(["chrome", "speedscope"]), default="chrome", show_default=True,
-    help="Format of FILE: for Perfetto and the trace viewer of Chrome, or for speedscope.",
+    "--format", "form", type=click.Choice(FORMATS), default="chrome", show_default=True,
+    help="Format of FILE: for Perfetto and the trace viewer of Chrome, for speedscope, or for Model Explorer.",
 )  # fmt: skip
+@click.option(
+    "--quantity", type=click.Choice(QUANTITIES), help="The number of each node for Model Explorer.  [default: time]"
+)
 @as_json
-def profile(model: Model, runs: int, top: int, output: str | None, form: str, as_json: bool) -> None:
+def profile(
+    model: Model, runs: int, top: int, output: str | None, form: str, quantity: str | None, as_json: bool
+) -> None:
     """Trace when each thread computes each step of a run.
 
     MODEL runs on random inputs, without additional barriers. The time of a step is the sum over its threads, the median
     of all runs. FILE has a row for each thread, with its steps and waits, and a row of compilation: the passes, the
-    choice of kernels, the plan and the packing of weights.
+    choice of kernels, the plan and the packing of weights. For Model Explorer, FILE has a number for each node, by the
+    names of the model's file and of the file that `ingot emit-onnx` writes.
 
     \b
     Examples:
       ingot profile digits
       ingot profile digits --runs 5 -o digits.trace.json
+      ingot profile digits --format model-explorer -o time.json
     """
+    if form != "model-explorer":
+        expect_none(f"--format {form}", {"--quantity": quantity})
     with recorded() as spans:
         session = model.open()
         feeds = random_feeds(session, model.dims)
@@ -46,14 +56,13 @@ def profile(model: Model, runs: int, top: int, output: str | None, form: str, as
     with progress("tracing"):
         trace = session.trace(feeds, runs).compiled_in(spans)
     if output is not None:
-        trace.save(output, cast("Format", form))
+        trace.save(output, cast("Format", form), cast("Quantity", quantity or "time"))
     if as_json:
         print_json(trace.to_json())
         return
     print_trace(trace, top)
     if output is not None:
-        viewer = "Perfetto or Chrome's page `tracing`" if form == "chrome" else "speedscope"
-        print_text(f"{output}: open it in {viewer}")
+        print_text(f"{output}: open it in {VIEWERS[cast('Format', form)]}")
 
 
 def print_trace(trace: Trace, top: int) -> None:

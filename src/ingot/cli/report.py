@@ -4,49 +4,90 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingot.cli.model import Inspection, with_inspection
 from ingot.cli.output import Output
 from ingot.cli.terminal import human_bytes, print_json, print_text, progress
+from ingot.passes.precision import PRECISIONS
 from ingot.support.files import written
+
+if TYPE_CHECKING:
+    from ingot.inspect.model import InspectedModel
 
 
 @click.command()
 @with_inspection(["report"], default="report", modes=("prefill", "decode"))
 @click.option("-o", "--output", type=Output(Path), required=True, help="File to write, such as report.html.")
 @click.option("--measure", is_flag=True, help="Run MODEL on random inputs, and show the time of each step.")
-def report(inspection: Inspection, output: Path, measure: bool, as_json: bool) -> None:
+@click.option("--against", metavar="MODEL2", help="Model B, to show the difference of two models.")
+@click.option("--b-precision", type=click.Choice(list(PRECISIONS)), help="Precision of model B, if it differs.")
+@click.option("--b-threads", type=click.IntRange(1, 256), help="Number of threads of model B, if it differs.")
+def report(
+    inspection: Inspection,
+    output: Path,
+    measure: bool,
+    against: str | None,
+    b_precision: str | None,
+    b_threads: int | None,
+    as_json: bool,
+) -> None:
     """Write MODEL as one HTML file that needs no network.
 
     It shows the graph as loaded, after the passes and as planned, grouped by module; the memory of a run; the time of
     each kernel; and the weights. Dims without --dim are 1. With --json, the data of the page is printed, too.
 
+    With --against, --b-precision or --b-threads, the file shows two models next to each other: nodes that differ, the
+    bytes and times of each node, and both arenas in one scale.
+
     \b
     ingot report digits -o report.html --measure
+    ingot report digits -o int8.html --b-precision int8
     """
-    from ingot.inspect.plans import measured_steps
     from ingot.inspect.report import report_document, report_page
+    from ingot.inspect.report.against import against_document, against_page
 
-    model = replace(inspection, options=inspection.options | {"assumed": 1}).open()
-    options, times = inspection.options, None
-    if measure:
-        if model.language is not None:
-            raise click.UsageError("--measure: needs a model that a session runs, got a language model")
-        with progress(f"measuring {inspection.path}"):
-            dims = dict.fromkeys(model.assumed, 1) | options["dims"]
-            times, _ = measured_steps(inspection.path, dims, options["precision"], options["threads"])
+    sides = [inspection]
+    if (against, b_precision, b_threads) != (None, None, None):
+        sides.append(inspection.other(against, b_precision, b_threads))
+    models = [replace(side, options=side.options | {"assumed": 1}).open() for side in sides]
+    times = [_times(side, model) if measure else None for side, model in zip(sides, models, strict=True)]
     with progress(f"describing {inspection.path}"):
-        document = report_document(model, times)
-        page = report_page(document).encode()
+        if len(models) == 1:
+            document = report_document(models[0], times[0])
+            page = report_page(document).encode()
+        else:
+            document = against_document(models[0], models[1], (times[0], times[1]))
+            page = against_page(document).encode()
     with written(output) as file:
         file.write(page)
     if as_json:
         print_json(document)
     else:
-        nodes = ", ".join(f"{len(stage['names']):,} {stage['title']}" for stage in document["stages"].values())
-        print_text(f"{output}: {human_bytes(len(page))}; nodes: {nodes}")
+        print_text(f"{output}: {human_bytes(len(page))}; {_counts(document)}")
+
+
+def _times(side: Inspection, model: InspectedModel) -> list[dict[str, Any]]:
+    """Run a model and return the times of its steps. Raises UsageError for a language model."""
+    from ingot.inspect.plans import measured_steps
+
+    if model.language is not None:
+        raise click.UsageError("--measure: needs a model that a session runs, got a language model")
+    with progress(f"measuring {side.path}"):
+        dims = dict.fromkeys(model.assumed, 1) | side.options["dims"]
+        return measured_steps(side.path, dims, side.options["precision"], side.options["threads"])[0]
+
+
+def _counts(document: dict[str, Any]) -> str:
+    if "difference" in document:
+        marks = document["difference"]["marks"]
+        title = {stage: document["a"]["stages"][stage]["title"] for stage in marks}
+        counts = [f"{sum(map(bool, marks[stage]['b'])):,} {title[stage]}" for stage in marks]
+        return f"nodes of B that differ: {', '.join(counts)}"
+    nodes = ", ".join(f"{len(stage['names']):,} {stage['title']}" for stage in document["stages"].values())
+    return f"nodes: {nodes}"
 
 
 COMMANDS = [report]

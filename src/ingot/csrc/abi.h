@@ -356,17 +356,19 @@ typedef struct {
   int32_t step;
 } append_args;
 
-/* out = softmax(cap(scale * q @ keys)) @ values over the positions that a row attends to: the last `window` (0: all) of
- * its sequence up to its own, none before the last multiple of `segment` (0: none). cap(s) = softcap * tanh(s /
- * softcap), or s where softcap is 0. sinks: an additional score of each head, without a value, or null. Head h of q
- * reads head h / (heads / kv_heads). Caches, positions, owners and blocks are those of append_args; strides are row,
- * head, and the last dim is adjacent. A row with an invalid index gives zeros. scratch: as in attention_args. */
+/* out = softmax(cap(scale * q @ keys) + biases) @ values over the positions that a row attends to: the last `window`
+ * (0: all) of its sequence up to its own, none before the last multiple of `segment` (0: none). cap(s) = softcap *
+ * tanh(s / softcap), or s where softcap is 0. sinks: an additional score of each head, without a value, or null. biases
+ * [heads][blocks_each * 64], or null: element j is added to the score of position j, or, if relative, the last element
+ * to that of the row's own position. Head h of q reads head h / (heads / kv_heads). Caches, positions, owners and
+ * blocks are those of append_args; strides are row, head, and the last dim is adjacent. A row with an invalid index
+ * gives zeros. scratch: as in attention_args. */
 typedef struct {
   const float *q; const void *keys; const void *values; const void *key_scales; const void *value_scales;
-  const float *sinks; float *out; const int32_t *positions; const int32_t *owners; const int32_t *blocks;
-  ingot_fault *fault; float *scratch; int64_t rows; int64_t heads; int64_t kv_heads; int64_t head_dim; int64_t v_dim;
-  int64_t q_strides[2]; int64_t out_strides[2]; int64_t total_blocks; int64_t sequences; int64_t blocks_each;
-  int64_t window; int64_t segment; int64_t scratch_stride;
+  const float *sinks; const float *biases; float *out; const int32_t *positions; const int32_t *owners;
+  const int32_t *blocks; ingot_fault *fault; float *scratch; int64_t rows; int64_t heads; int64_t kv_heads;
+  int64_t head_dim; int64_t v_dim; int64_t q_strides[2]; int64_t out_strides[2]; int64_t total_blocks;
+  int64_t sequences; int64_t blocks_each; int64_t window; int64_t segment; int64_t relative; int64_t scratch_stride;
   float scale; float softcap; int32_t step; int32_t chunks;
 } cached_attention_args;
 

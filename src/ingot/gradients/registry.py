@@ -153,12 +153,13 @@ FLAT: dict[str, str] = {
         """isnan isinf equal not_equal less less_equal greater greater_equal logical_not logical_and logical_or
         logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin
         max_pool_indices nonzero non_max_suppression measure dims quantize matmul_integer conv_integer
-        quantize_groups string_concat string_normalize string_split regex_full_match sequence_length has_element
-        decode_image refuse has_rank checked_index gcd pivoted_rows""",
+        quantize_groups affine_blocks string_concat string_normalize string_split regex_full_match sequence_length
+        has_element decode_image refuse has_rank checked_index gcd pivoted_rows""",
     ),
     **_listed(
         "its operands are not floats",
-        """iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent repeated_ngrams""",
+        """iota random_uniform draw_uniform tfidf label_encode unpack unpack_bits decode_blocks absent
+        repeated_ngrams""",
     ),
     **_listed("it reinterprets bits", "bitcast"),
     **_listed("the model stops gradients here", "detach"),
@@ -178,7 +179,8 @@ MISSING: dict[str, str] = {
     **_listed(
         "it reads or writes a cache shared by runs",
         """append_keys append_values append_keys_int8 append_values_int8 append_keys_int4 append_values_int4
-        cached_attention causal_conv linear_attention_of_rows linear_recurrence selective_scan""",
+        cached_attention causal_conv linear_attention_of_rows linear_recurrence selective_scan
+        wkv""",
     ),
     **_listed("no op computes the cofactors that it needs", "det"),
     **_listed("a quotient of products fails at zeros", "cumprod"),

@@ -126,7 +126,8 @@ def _totals(model: InspectedModel) -> dict[str, Any]:
     view, plans = model.view("plan"), [s.plan for s in model.compiled.segments if s.native is not None]
     items = list(view.items.values())
     return {
-        "model": model.path, "isa": model.target.isa, "threads": model.target.threads, "steps": len(items),
+        "model": model.path, "isa": model.target.isa, "threads": model.target.threads,
+        "precision": model.precision.name if model.language is None else model.options.precision, "steps": len(items),
         "barriers": sum(bool(item.facts.get("barrier")) for item in items),
         "flops": sum(int(item.facts.get("flops", 0)) for item in items),
         "bytes": sum(int(item.facts.get("bytes", 0)) for item in items),

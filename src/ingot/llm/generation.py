@@ -51,7 +51,8 @@ class Generation:
 
     prompt: at least one token, at most the context. tokens: the prompt and the tokens drawn so far. ends: tokens that
     end the answer and are not part of it. token, logprobs: of the token drawn last; logprobs is None unless that option
-    is set. timeout: seconds until the answer ends with the finish reason "timeout", from now on.
+    is set. timeout: seconds until the answer ends with the finish reason "timeout", from now on. computed: tokens of
+    the prompt that a service has computed or found in the cache so far.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Generation:
         self.run: Run | None = None
         self.sequence: Sequence | None = None
         self.token = -1
+        self.computed = 0
         self.logprobs: LogProbs | None = None
 
     def __repr__(self) -> str:

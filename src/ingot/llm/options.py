@@ -8,6 +8,7 @@ from ingot.errors import InputError
 from ingot.ir.dtype import DType, bf16, f32, i4, i8
 from ingot.llm.engine import mixed_rows
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
+from ingot.load.hf.quantization import becomes_floats, quantization_of
 from ingot.lower import Target
 from ingot.passes.precision import PRECISIONS, precision_of
 from ingot.run.library import load
@@ -53,7 +54,7 @@ class Options:
         _expect_one_of("executor", executor, EXECUTORS)
         stored = _stored(folder)
         is_native = executor == "native"
-        chosen = precision_of(precision or (stored if is_native else "f32"))
+        chosen = precision_of(precision or (_default(folder, stored) if is_native else "f32"))
         cache_dtype = cache_dtype or ("f32" if chosen.weights is None or not is_native else "bf16")
         _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES) if is_native else ("f32",))
         expect_range("threads", threads, 0, MAX_THREADS)
@@ -100,13 +101,31 @@ class Options:
 
 
 def _stored(folder: Folder) -> str:
-    """Return the precision that stores a folder's matrices unchanged: int8 for quantized weights of any width."""
-    if folder.config.get("quantization_config") is not None:
+    """Return the precision that stores a folder's matrices unchanged: int8 for quantized weights of any width, f32 for
+    those that become floats.
+    """
+    if _become_floats(folder):
+        return "f32"
+    if quantization_of(folder) is not None:
         return "int8"
     sizes = {"f32": 0, "bf16": 0, "int8": 0}
     for tensor in folder.tensors.values():
         sizes["int8" if tensor.is_quantized else "bf16" if tensor.dtype is bf16 else "f32"] += tensor.nbytes
     return max(sizes, key=sizes.__getitem__)
+
+
+def _default(folder: Folder, stored: str) -> str:
+    """Return the precision by default: for quantized weights that become floats bf16, as they lose less by it than they
+    lost before.
+    """
+    return "bf16" if _become_floats(folder) else stored
+
+
+def _become_floats(folder: Folder) -> bool:
+    """Return whether quantized weights of a folder become floats."""
+    if quantization_of(folder) is not None:
+        return becomes_floats(folder)
+    return any(tensor.becomes_floats for tensor in folder.tensors.values())
 
 
 def _expect_one_of(name: str, value: str, valid: tuple[str, ...]) -> None:

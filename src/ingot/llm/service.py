@@ -217,6 +217,7 @@ class Service:
                 request = heapq.heappop(self._waiting)
                 generation = request.generation
                 request.sequence = sequences.start(generation.tokens, self._run)
+                generation.computed = len(request.sequence.tokens)
                 if not generation.usage.completion_tokens:
                     generation.usage.reused_tokens = len(request.sequence.tokens)
                 self._active.append(request)
@@ -250,6 +251,9 @@ class Service:
             return
         seconds = time.perf_counter() - begin
         self._measure(sum(len(part.tokens) for part in parts), seconds)
+        for part in parts:
+            if not part.draws:
+                part.request.generation.computed = len(part.sequence.tokens)
         for request, tokens in drawn:
             self._report(request, tokens, seconds)
 

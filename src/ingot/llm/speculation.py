@@ -7,6 +7,7 @@ same tokens, also when they are sampled (Leviathan et al. 2023 keep only the dis
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Sequence as Tokens
@@ -14,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ingot.errors import UnsupportedError
+from ingot.errors import InputError, UnsupportedError
 from ingot.llm.engine import VERIFY_ROWS, Engine
 from ingot.llm.generation import Answer, Drawn, Generation, decode_plainly, taken
 from ingot.llm.memory import allocated
@@ -121,7 +122,10 @@ class DraftModel:
         return [1] * len(generations)
 
     def draft(self, generations: Tokens[Generation], count: int) -> list[list[int]]:
-        """Return the tokens that the small model draws with the random numbers that the answers will be drawn with."""
+        """Return the tokens that the small model draws with the random numbers that the answers will be drawn with.
+
+        Its logits that are no numbers end a draft, and no answer.
+        """
         engine = self._engine
         drafts: dict[Generation, list[int]] = {generation: [] for generation in generations}
         engine.sequences.forget_active()  # of an interrupted draft
@@ -132,13 +136,16 @@ class DraftModel:
                 continue
             sequence = engine.sequences.start(tokens, self._run)
             sampler = self._sampler(generation)
-            engine.prefill(sequence, tokens[len(sequence.tokens) :], sampler)
             active.append((generation, sequence))
+            with contextlib.suppress(InputError):  # no token was drawn
+                engine.prefill(sequence, tokens[len(sequence.tokens) :], sampler)
             drafts[generation].append(sampler.token)
+        drawing = active
         for _ in range(count - 1):
-            if active:
-                engine.decode([(sequence, drafts[g][-1], self._samplers[g]) for g, sequence in active])
-            for generation, _ in active:
+            drawing = [(generation, sequence) for generation, sequence in drawing if drafts[generation][-1] >= 0]
+            if drawing:
+                engine.decode([(sequence, drafts[g][-1], self._samplers[g]) for g, sequence in drawing])
+            for generation, _ in drawing:
                 drafts[generation].append(self._samplers[generation].token)
         for _, sequence in active:
             engine.sequences.finish(sequence)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ingot.errors import IngotError, IngotWarning, InputError, LimitError, LoadError, ResourceError, UnsupportedError
+from ingot.llm.older_tokenizer import has_older_tokenizer, older_tokenizer
 from ingot.llm.special_tokens import MAX_SETTINGS_BYTES, SETTINGS, special_texts, with_added
-from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, highest_id, unknown_id
+from ingot.llm.tokenizer_file import MAX_FILE_BYTES, MAX_ID, checked_tokenizer, highest_id, unknown_id
 from ingot.load.gguf.sentence_piece import is_sentence_piece, sentence_piece_document
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.folder import Folder
@@ -29,7 +30,6 @@ from ingot.support.columns import counted
 if TYPE_CHECKING:
     import tokenizers
 
-MAX_FILE_BYTES = 64 << 20  # of tokenizer.json
 MAX_TEXT_CHARACTERS = 8 << 20  # of a text to encode
 
 # A Unicode noncharacter, for use inside a process only. It is inserted into the text of a control token that a message
@@ -78,15 +78,19 @@ class Tokenizer:
     def read(cls, folder: Folder | str | os.PathLike[str]) -> Tokenizer:
         """Read the tokenizer of a folder.
 
-        Raises LoadError if the folder has no tokenizer.json or its files are inconsistent, LimitError if they are too
-        large, UnsupportedError for parts whose run time is not bounded, ResourceError if `tokenizers` is missing.
+        Raises LoadError if the folder has no tokenizer or its files are inconsistent, LimitError if they are too large,
+        UnsupportedError for parts whose run time is not bounded and for older files of other classes, ResourceError if
+        `tokenizers` is missing.
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
         where = folder.where("tokenizer.json")
         content = folder.text("tokenizer.json", MAX_FILE_BYTES)
-        if content is None and has_tokenizer(folder):
+        if content is None and _has_pieces(folder):
             where = folder.where(_PIECES)
             content = json.dumps(_pieces(folder), ensure_ascii=False)
+        elif content is None and (older := older_tokenizer(folder)) is not None:
+            where = older[1]
+            content = json.dumps(older[0], ensure_ascii=False)
         if content is None:
             raise LoadError(
                 f"{folder.path}: no {folder.location('tokenizer.json')}, so text cannot be encoded;"
@@ -242,9 +246,12 @@ class Tokenizer:
 
 
 def has_tokenizer(folder: Folder) -> bool:
-    """Return whether a folder has a tokenizer.json, or a tokenizer.model of SentencePiece. Raises LimitError."""
-    if folder.has("tokenizer.json"):
-        return True
+    """Return whether a folder has a tokenizer.json, or older files that are read. Raises LoadError, LimitError."""
+    return folder.has("tokenizer.json") or _has_pieces(folder) or has_older_tokenizer(folder)
+
+
+def _has_pieces(folder: Folder) -> bool:
+    """Return whether a folder has a tokenizer.model of SentencePiece. Raises LimitError."""
     content = folder.content(_PIECES, MAX_FILE_BYTES) if folder.has(_PIECES) else None
     return content is not None and is_sentence_piece(content)
 

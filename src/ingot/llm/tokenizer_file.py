@@ -10,6 +10,7 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.llm.patterns import check_linear
 from ingot.load.hf.strict_json import shown
 
+MAX_FILE_BYTES = 64 << 20  # of a tokenizer.json, and of the files of older tokenizers
 MAX_ID = (1 << 22) - 1  # the largest id of a token
 MAX_TOKENS = 1 << 21  # of a vocabulary
 MAX_MERGES = 1 << 21  # of a vocabulary
@@ -193,6 +194,8 @@ def _checked_part(part: dict[str, Any], where: str) -> float:
     pattern = part.get("pattern")
     if isinstance(pattern, dict) and "Regex" in pattern:
         check_linear(pattern["Regex"], where)
+    if isinstance(pattern, dict) and not isinstance(pattern.get("String", ""), str):
+        raise LoadError(f"{where}: pattern: got {shown(pattern)}, expected a string or an expression")
     if part["type"] == "TemplateProcessing":
         _check_count(len(json.dumps(part)), 1 << 16, "characters", where)
     for key in ("content", "prepend", "pattern", "replacement"):

@@ -25,7 +25,7 @@ _NAME = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE = re.compile(rf"\w[\w.-]*|{TEMPLATES}/\w[\w.-]*\.jinja")  # of a model's own folder
 _SETTINGS = (".json", ".jinja")
-_OLDER_TOKENIZER = "tokenizer.model"  # of folders without a tokenizer.json
+_OLDER_TOKENIZER = ("tokenizer.model", "merges.txt", "vocab.txt")  # of folders without a tokenizer.json
 _SHORT_COMMIT = 8
 # Suffixes of files: a name with one of them is a path, even if nothing is there.
 _FILES = (".onnx", ".pt2", ".gguf", ".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".ingot", ".json", ".txt", ".npy")
@@ -153,7 +153,7 @@ def plan_fetch(model: HubModel) -> Fetch:
         others = sorted(name for name in files if name.endswith((".bin", ".gguf", ".pt", ".pth", ".onnx")))
         file = next((f"; `hf download {model.repository} {n}` fetches a GGUF file" for n in others if "gguf" in n), "")
         raise LoadError(f"{model}: no weights as safetensors, got {', '.join(others[:3]) or 'none'}{file}")
-    settings = tuple(sorted(name for name in files if name.endswith(_SETTINGS) or name == _OLDER_TOKENIZER))
+    settings = tuple(sorted(name for name in files if name.endswith(_SETTINGS) or name in _OLDER_TOKENIZER))
     commit = str(info.sha)
     if _COMMIT.fullmatch(commit) is None:
         raise FetchError(f"{model}: not a hub's answer, got commit {commit!r}, expected 40 hexadecimal digits")

@@ -59,6 +59,7 @@ class Lowering(StepBuilder):
         self._update_states()
         for name in self.graph.inputs:
             self.lowered.inputs[name] = self.lowered.views[name]
+        self.backend.divide(self)
         self.cut()
         self.lowered.sources = sources_of_steps(self.graph, self.groups, self.fused_groups)
         return self.lowered

@@ -54,7 +54,8 @@ class Backend:
     of each. epilogues: the ops that products can apply to their sums. fused_limits: the limits of fused programs;
     add_fused adds their step to a `Lowering`. formats: the weight formats of products. pack, copy, cast: add a step to
     a `StepBuilder`; pack packs a matrix into panels, a view of one axis, copy and cast copy elements between two views
-    of one shape, of the same or of different dtypes. scratch_floats: the scratch of one task of a kernel, if the step
+    of one shape, of the same or of different dtypes. divide: replaces steps of a `StepBuilder` by steps for parts of
+    their results. scratch_floats: the scratch of one task of a kernel, if the step
     does not set it. cost: the minimum cost of a step.
     """
 
@@ -67,6 +68,7 @@ class Backend:
     pack: Callable[[Any, PackedWeight, View, View], None]
     copy: Callable[[Any, View, View], None]
     cast: Callable[[Any, View, View], None]
+    divide: Callable[[Any], None]
     scratch_floats: Callable[[str, Mapping[str, Field]], int]
     cost: Callable[[Lowered, Step], Cost]
     _beyond: dict[str, list[list[int]]] = field(default_factory=dict, init=False, repr=False)

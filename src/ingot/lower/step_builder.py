@@ -17,14 +17,14 @@ from ingot.lower.view import View, contiguous_strides, ordered_strides
 class StepBuilder(Selection):
     """Adds tensors and steps to `lowered`, with copies where a step cannot write a view or would overwrite a state.
 
-    node_name: the node that the next steps compute.
+    node_name: the node that the next steps compute. work: an estimate for each step, in nanoseconds on one thread.
     """
 
     def __init__(self, graph: Graph, target: Target, backend: Backend):
         super().__init__(graph, target, backend)
         self.lowered = Lowered(target)
         self.node_name = ""
-        self._work: list[float] = []  # estimated nanoseconds of each step on one thread
+        self.work: list[float] = []
         self._weights: dict[str, str] = {}  # packed weight key -> tensor id
         self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> its view, and the view it is copied to
 
@@ -57,7 +57,7 @@ class StepBuilder(Selection):
             slot = -(-scratch_floats // 16) * 16
             scratch = self._new(f"{self.node_name}.scratch", f32, (slot,), "scratch").tensor
             fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}
-        self._work.append(work)
+        self.work.append(work)
         views = tuple(reads), tuple(written)
         self.lowered.steps.append(
             Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, iterations)
@@ -83,9 +83,9 @@ class StepBuilder(Selection):
 
     def cut(self) -> None:
         """Split steps into tasks, each with a slot of scratch, and into chunks, if the run is worth several threads."""
-        if sum(self._work) < self.target.run_nanoseconds:
+        if sum(self.work) < self.target.run_nanoseconds:
             return
-        for step, work in zip(self.lowered.steps, self._work, strict=True):
+        for step, work in zip(self.lowered.steps, self.work, strict=True):
             worth = int(work / step.iterations / self.target.task_nanoseconds)  # each iteration has a barrier
             step.parts = max(1, min(self.target.threads, worth))
             chunks = self.target.chunks(work / step.parts)

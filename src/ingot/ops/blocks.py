@@ -11,15 +11,16 @@ from typing import Literal
 import numpy as np
 
 from ingot.errors import ShapeError
-from ingot.ir.dtype import DType, f32, u8
+from ingot.ir.dtype import DType, f16, f32, u8
 from ingot.ir.graph import TensorType
+from ingot.ops.block_grids import GRID_BLOCKS
 from ingot.ops.define import op, sample
 from ingot.ops.quantize import FLOATS
 from ingot.support import abi
 
 Type = Literal[
     "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "tq2_0",
-    "iq3_s",
+    "iq3_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs",
 ]  # fmt: skip
 
 # The values of the four-bit indices of IQ4.
@@ -164,10 +165,14 @@ BLOCKS = {
     "iq3_s": BlockType(256, 110, _decode_iq3_s),
 }
 
+# Types that no kernel reads: their matrices become floats.
+FLOAT_BLOCKS = {name: BlockType(256, nbytes, decode) for name, (nbytes, decode) in GRID_BLOCKS.items()}
+ALL_BLOCKS = BLOCKS | FLOAT_BLOCKS
+
 
 def _rows(name: str, x: TensorType, type: str) -> tuple:
     """Return the shape of the elements."""
-    nbytes, elements = BLOCKS[type].nbytes, BLOCKS[type].elements
+    nbytes, elements = ALL_BLOCKS[type].nbytes, ALL_BLOCKS[type].elements
     last = x.shape[-1] if x.rank else 0
     if x.dtype is not u8 or not x.rank or (isinstance(last, int) and last % nbytes):
         raise ShapeError(f"{name}: bad operand, got {x}, expected u8 with a multiple of {nbytes} in the last dim")
@@ -175,7 +180,7 @@ def _rows(name: str, x: TensorType, type: str) -> tuple:
 
 
 def _blocks_of(x: np.ndarray, type: str) -> np.ndarray:
-    return np.ascontiguousarray(x).reshape(-1, BLOCKS[type].nbytes)
+    return np.ascontiguousarray(x).reshape(-1, ALL_BLOCKS[type].nbytes)
 
 
 def _infer_decode(x, *, type, dtype):
@@ -187,12 +192,48 @@ def _infer_decode(x, *, type, dtype):
 @op(
     computes=False,
     infer=_infer_decode,
-    samples=[sample(f"x:u8<60[2,{2 * row.nbytes}]", type=name, dtype=f32) for name, row in BLOCKS.items()]
+    samples=[sample(f"x:u8<60[2,{2 * row.nbytes}]", type=name, dtype=f32) for name, row in ALL_BLOCKS.items()]
     + [sample("x:u8<60[0,36]", type="q4_0", dtype=f32)],
 )
 def decode_blocks(x, *, type: Type, dtype: DType):
     """The elements [..., elements] of rows of GGUF blocks, u8[..., bytes]: computed in f32, rounded once."""
     with np.errstate(over="ignore", invalid="ignore"):
-        elements = BLOCKS[type].decode(_blocks_of(x, type))
+        elements = ALL_BLOCKS[type].decode(_blocks_of(x, type))
         elements = elements.astype(dtype.numpy, copy=False)
-    return elements.reshape(*x.shape[:-1], x.shape[-1] // BLOCKS[type].nbytes * BLOCKS[type].elements)
+    return elements.reshape(*x.shape[:-1], x.shape[-1] // ALL_BLOCKS[type].nbytes * ALL_BLOCKS[type].elements)
+
+
+def _infer_affine(x, scale, minimum, *, type):
+    elements = BLOCKS[type].elements
+    fits = (x.dtype, x.rank, scale.dtype, scale.rank) == (u8, 2, f16, 2) and scale == minimum
+    if fits and x.is_static and scale.is_static:
+        (n, k), (rows, groups) = x.shape, scale.shape
+        fits = rows == n and groups > 0 and k % (groups * elements) == 0
+    if not fits:
+        expected = f"expected u8 rows and two f16 for each of their groups of a multiple of {elements} elements"
+        raise ShapeError(f"affine_blocks: got {x}, {scale} and {minimum}, {expected}")
+    n, k = x.shape
+    return TensorType(u8, (n, None if k is None else k // elements * BLOCKS[type].nbytes))
+
+
+@op(
+    computes=False,
+    infer=_infer_affine,
+    samples=[
+        sample("x:u8<16[3,128] s:f16>0.01<0.1[3,2] m:f16>-1<1[3,2]", type="q4_1"),
+        sample("x:u8<32[2,64] s:f16>0.01<0.1[2,2] m:f16>-1<1[2,2]", type="q5_1"),
+        sample("x:u8<16[0,32] s:f16>0.01<0.1[0,1] m:f16>-1<1[0,1]", type="q4_1"),
+    ],
+)
+def affine_blocks(x, scale, minimum, *, type: Literal["q4_1", "q5_1"]):
+    """The rows of GGUF blocks, u8[n, bytes], of elements x * scale + minimum: integers of 4 or 5 bits, u8[n, k], with a
+    scale and a minimum for each group of columns, f16[n, groups].
+    """
+    elements = BLOCKS[type].elements
+    n, blocks = x.shape[0], x.shape[1] // elements
+    halves = x.reshape(n, blocks, 2, elements // 2)
+    fields = [halves[:, :, 0] & np.uint8(15) | (halves[:, :, 1] & np.uint8(15)) << np.uint8(4)]
+    if type == "q5_1":
+        fields.insert(0, np.packbits(x.reshape(n, blocks, elements) >> np.uint8(4) & np.uint8(1), 2, "little"))
+    heads = np.repeat(np.stack([scale, minimum], 2).astype("<f2"), blocks // scale.shape[1], 1).view(np.uint8)
+    return np.concatenate([heads, *fields], 2).reshape(n, blocks * BLOCKS[type].nbytes)

@@ -343,11 +343,13 @@ def _infer_cached_attention(
     key_scales=None,
     value_scales=None,
     sinks=None,
+    biases=None,
     *,
     scale,
     window,
     softcap,
     segment,
+    relative,
 ):
     name = "cached_attention"
     if q.rank != 3 or q.dtype.kind != "f":
@@ -380,6 +382,12 @@ def _infer_cached_attention(
         if sinks.rank != 1 or sinks.dtype is not q.dtype:
             raise ShapeError(f"{name}: bad sinks, got {sinks}, expected {q.dtype} of rank 1")
         unify("{}: sinks {} of the heads of {}", sinks.shape[0], heads, name, sinks, q)
+    if biases is not None:
+        if biases.rank != 2 or biases.dtype is not q.dtype:
+            raise ShapeError(f"{name}: bad biases, got {biases}, expected {q.dtype} of rank 2")
+        unify("{}: biases {} of the heads of {}", biases.shape[0], heads, name, biases, q)
+        positions_each = blocks.shape[1] * CACHE_BLOCK
+        unify("{}: biases {} of the positions of {}", biases.shape[1], positions_each, name, biases, blocks)
     _expect_addresses(name, q.shape[0], positions, owners, blocks)
     return TensorType(q.dtype, (q.shape[0], heads, v_dim))
 
@@ -405,6 +413,10 @@ _STEPS = "ks:f16>0.001<0.2[6,2,2,64] vs:f16>0.001<0.2[6,2,4,64]"
         sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES}", scale=0.35, segment=20),
         sample(f"q[7,4,8] k[6,2,8,64] v[6,2,64,5] {_ADDRESSES} none none s>-3<3[4]", scale=0.35, window=9),
         sample(f"q[7,6,8] {_INT8} {_ADDRESSES} {_SCALES} s>-3<3[6]", scale=0.35, segment=70),
+        sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES} none none none a>-3<3[2,128]", scale=0.35),
+        sample(
+            f"q[7,6,8] {_INT8} {_ADDRESSES} {_SCALES} s>-3<3[6] a>-3<3[6,128]", scale=0.35, window=70, relative=True
+        ),
         sample("q[2,4,64] k[12,2,64,64] v[12,2,64,64] p:i32>600<640[2] o:i32<2[2] b:i32<12[2,10]", scale=0.125),
         sample(f"q[1,1,1] k[1,1,1,64] v[1,1,64,1] {_ONE}", scale=1.0),
         sample(f"q[0,1,4] k[6,1,4,64] v[6,1,64,4] {_NONE}", scale=0.5),
@@ -420,20 +432,25 @@ def cached_attention(
     key_scales=None,
     value_scales=None,
     sinks=None,
+    biases=None,
     *,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
     segment: int = 0,
+    relative: bool = False,
 ):
-    """softmax(cap(scale * q k^T)) v over the positions of its sequence that a row sees, its own being the last.
+    """softmax(cap(scale * q k^T) + biases) v over the positions of its sequence that a row sees, its own the last.
 
     q [rows, heads, head_dim], keys [blocks, kv_heads, head_dim, 64], values [blocks, kv_heads, 64, v_dim] give [rows,
     heads, v_dim]; each key and value head serves a group of query heads. window: the number of positions that a row
     sees, 0 for all; segment: it sees no position before the last multiple of this, 0 for none. softcap c: cap(s) = c
-    tanh(s / c), 0 for none. sinks [heads]: each head has an additional score, without a value. int8 keys and values
-    have scales [blocks, kv_heads, 64]; int4 ones are as in append_keys_int4. Dao et al., "FlashAttention", 2022; Gemma
-    Team, "Gemma 2", 2024 (capping); Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023.
+    tanh(s / c), 0 for none. sinks [heads]: each head has an additional score, without a value. biases [heads,
+    positions] are added to the scores of a head: the element of a key is that of its position, or, if relative, the
+    last one is that of the row's own position, the one before it that of the position before. int8 keys and values have
+    scales [blocks, kv_heads, 64]; int4 ones are as in append_keys_int4. Dao et al., "FlashAttention", 2022; Gemma
+    Team, "Gemma 2", 2024 (capping); Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023;
+    Press et al., "Train Short, Test Long", 2022 (biases).
     """
     out = np.empty((*q.shape[:2], values.shape[3] * (2 if keys.dtype == np.uint8 else 1)), q.dtype)
     groups = q.shape[1] // keys.shape[1]
@@ -453,6 +470,8 @@ def cached_attention(
         scores = np.matmul(k.transpose(1, 0, 2), q[row][:, :, None])[..., 0] * q.dtype.type(scale)
         if softcap:
             scores = q.dtype.type(softcap) * np.tanh(scores / q.dtype.type(softcap))
+        if biases is not None:
+            scores = scores + biases[:, visible - position - 1 if relative else visible]
         if sinks is not None:
             scores = np.concatenate([scores, sinks[:, None]], -1)
         power = np.exp(scores - np.max(scores, -1, keepdims=True))

@@ -302,3 +302,33 @@ def unpack(x, *, axis: int, dtype: DType):
         field = (stored >> stored.dtype.type(position * dtype.bits)) & stored.dtype.type(2**dtype.bits - 1)
         fields[(slice(None),) * (axis + 1) + (position,)] = field
     return fields.reshape(*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]).view(dtype.numpy)
+
+
+def _infer_unpack_bits(x, *, bits):
+    last = x.shape[-1] if x.rank else 0
+    if x.dtype is not u8 or not x.rank or not 1 <= bits <= 8:
+        raise ShapeError(f"unpack_bits: got {x} of {bits} bits, expected u8 rows of integers of 1..8 bits")
+    if isinstance(last, int) and last * 8 % bits:
+        raise ShapeError(f"unpack_bits: rows do not fit, got {last} bytes, expected whole integers of {bits} bits")
+    return TensorType(u8, (*x.shape[:-1], None if last is None else last * 8 // bits))
+
+
+@op(
+    computes=False,
+    infer=_infer_unpack_bits,
+    samples=[
+        sample("x:u8<256[3,6]", bits=3),
+        sample("x:u8<256[2,5]", bits=5),
+        sample("x:u8<256[2,2,3]", bits=6),
+        sample("x:u8<256[5]", bits=4),
+        sample("x:u8<256[3,4]", bits=8),
+        sample("x:u8<256[0,3]", bits=2),
+    ],
+)
+def unpack_bits(x, *, bits: int):
+    """The unsigned integers of so many bits that rows of bytes store without gaps, the first in the low bits, as u8."""
+    if bits == 8:
+        return x
+    count = x.shape[-1] * 8 // bits
+    fields = np.unpackbits(np.ascontiguousarray(x), axis=-1, bitorder="little").reshape(*x.shape[:-1], count, bits)
+    return np.packbits(fields, axis=-1, bitorder="little").reshape(*x.shape[:-1], count)

@@ -5,7 +5,8 @@ A state has a slot for each sequence: sequence s uses slot `slots[s]`. Row r is 
 zeros at position 0, where a sequence begins. All but the slots of these rows stay unchanged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -38,13 +39,20 @@ def _expect(name: str, state: TensorType, floats: dict[str, tuple[TensorType | N
     return dims
 
 
-def _at(name: str, positions, owners, slots, limit: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield each row, its slot, and whether its sequence begins there. Raises InputError for an index out of range."""
+def _over_rows(state, like, positions, owners, slots, step: Callable[[int, np.ndarray], tuple[Any, Any]]):
+    """Return the new states, and the results of rows, an array like another one.
+
+    step: of a row's number and the state that it reads, its new state and its result. Raises InputError for an index
+    out of range.
+    """
     expect_within("positions", positions, range(np.iinfo(np.int32).max))
     expect_within("owners", owners, range(len(slots)))
-    expect_within("slots", slots[owners], range(limit))
-    for row, (position, owner) in enumerate(zip(positions.tolist(), owners.tolist(), strict=True)):
-        yield row, int(slots[owner]), position == 0
+    expect_within("slots", slots[owners], range(len(state)))
+    state, out = state.copy(), np.empty_like(like)
+    for row, (position, slot) in enumerate(zip(positions.tolist(), slots[owners].tolist(), strict=True)):
+        before = np.zeros_like(state[slot]) if position == 0 else state[slot]
+        state[slot], out[row] = step(row, before)
+    return state, out
 
 
 _ADDRESSES = {
@@ -94,15 +102,15 @@ def causal_conv(state, x, weight, positions, owners, slots, bias=None):
     state [slots, taps - 1, channels] has the rows of x before the present one, the oldest first; x [rows, channels];
     weight [taps, channels], of which the last row is for the present row; bias [channels].
     """
-    state, out = state.copy(), np.empty_like(x)
-    for row, slot, begins in _at("causal_conv", positions, owners, slots, len(state)):
-        before = np.zeros_like(state[slot]) if begins else state[slot]
+
+    def step(row, before):
         seen = np.concatenate([before, x[row][None]])
         total = np.zeros_like(x[row]) if bias is None else bias
         for tap, values in zip(weight, seen, strict=True):
             total = total + tap * values
-        out[row], state[slot] = total, seen[1:]
-    return state, out
+        return seen[1:], total
+
+    return _over_rows(state, x, positions, owners, slots, step)
 
 
 def _infer_selective_scan(state, x, step, decay, b, c, positions, owners, slots, skip=None):
@@ -134,14 +142,13 @@ def selective_scan(state, x, step, decay, b, c, positions, owners, slots, skip=N
     the state [size, channels] of its slot to exp(step * decay) * state + (step * x) * b; the result is the sum of
     c * state over `size`, plus skip * x. Gu and Dao, "Mamba", 2023.
     """
-    state, out = state.copy(), np.empty_like(x)
-    for row, slot, begins in _at("selective_scan", positions, owners, slots, len(state)):
-        before = np.zeros_like(state[slot]) if begins else state[slot]
-        state[slot] = np.exp(step[row] * decay) * before + (step[row] * x[row]) * b[row][:, None]
-        out[row] = np.sum(state[slot] * c[row][:, None], 0)
-        if skip is not None:
-            out[row] += skip * x[row]
-    return state, out
+
+    def scanned(row, before):
+        now = np.exp(step[row] * decay) * before + (step[row] * x[row]) * b[row][:, None]
+        total = np.sum(now * c[row][:, None], 0)
+        return now, total if skip is None else total + skip * x[row]
+
+    return _over_rows(state, x, positions, owners, slots, scanned)
 
 
 def _infer_row_attention(state, q, k, v, positions, owners, slots, decay=None, beta=None, *, scale):
@@ -181,19 +188,19 @@ def linear_attention_of_rows(state, q, k, v, positions, owners, slots, decay=Non
     product of k and v; with beta [rows, heads] (the delta rule), that of k and beta * (v - state^T k). The result is
     scale * state^T q. Yang et al., "Gated Delta Networks", 2024; Dao and Gu, "Transformers are SSMs", 2024.
     """
-    state, out = state.copy(), np.empty_like(v)
     each = v.shape[1] // q.shape[1]
-    for row, slot, begins in _at("linear_attention_of_rows", positions, owners, slots, len(state)):
+
+    def step(row, now):
         query, key = np.repeat(q[row], each, 0), np.repeat(k[row], each, 0)
-        now = np.zeros_like(state[slot]) if begins else state[slot]
         if decay is not None:
             now = now * decay[row].reshape(len(now), -1, 1)
         added = v[row]
         if beta is not None:
             added = beta[row][:, None] * (added - np.einsum("hkv,hk->hv", now, key))
-        state[slot] = now + key[:, :, None] * added[:, None]
-        out[row] = np.einsum("hkv,hk->hv", state[slot], query) * v.dtype.type(scale)
-    return state, out
+        now = now + key[:, :, None] * added[:, None]
+        return now, np.einsum("hkv,hk->hv", now, query) * v.dtype.type(scale)
+
+    return _over_rows(state, v, positions, owners, slots, step)
 
 
 def _infer_linear_recurrence(state, x, decay, positions, owners, slots):
@@ -223,8 +230,55 @@ def linear_recurrence(state, x, decay, positions, owners, slots):
 
     state [slots, channels]; x and decay [rows, channels]. De et al., "Griffin", 2024.
     """
-    state, out = state.copy(), np.empty_like(x)
-    for row, slot, begins in _at("linear_recurrence", positions, owners, slots, len(state)):
-        state[slot] = x[row] if begins else decay[row] * state[slot] + x[row]
-        out[row] = state[slot]
-    return state, out
+
+    def step(row, before):
+        now = decay[row] * before + x[row]
+        return now, now
+
+    return _over_rows(state, x, positions, owners, slots, step)
+
+
+def _infer_wkv(state, k, v, decay, first, positions, owners, slots):
+    floats = {
+        "v": (v, "rows channels"), "k": (k, "rows channels"), "decay": (decay, "channels"),
+        "first": (first, "channels"), "state": (state, "slots parts channels"),
+    }  # fmt: skip
+    dims = _expect("wkv", state, floats, positions, owners, slots)
+    if dims["parts"] != 3:
+        raise ShapeError(f"wkv: bad state, got {state}, expected [slots, 3, channels]")
+    return state, v
+
+
+@op(
+    infer=_infer_wkv,
+    addresses=_ADDRESSES,
+    outputs=2,
+    inplace=(0,),
+    samples=[
+        sample(f"s>0.1<2.0[4,3,20] k[7,20] v[7,20] a>-2.0<0.0[20] u[20] {_ROWS}"),
+        sample(f"s>0.1<2.0[4,3,37] k[7,37] v[7,37] a>-2.0<0.0[37] u[37] {_ROWS}"),
+        sample(f"s>0.1<2.0[1,3,1] k[1,1] v[1,1] a>-2.0<0.0[1] u[1] {_ONE}"),
+        sample(f"s>0.1<2.0[4,3,16] k[0,16] v[0,16] a>-2.0<0.0[16] u[16] {_NONE}"),
+    ],
+)
+def wkv(state, k, v, decay, first, positions, owners, slots):
+    """The mean of the values of a sequence, weighted by exp of their keys: the new states, and the results.
+
+    k and v [rows, channels]; decay and first [channels]. The weight of an earlier row is exp(k + distance * decay),
+    where the last row has distance 0, and that of the present row exp(k + first). A state [3, channels] has the
+    weighted sum of values and the sum of weights, both divided by the exp of its third part. Peng et al., "RWKV", 2023.
+    """
+
+    def step(row, before):
+        total, weight, most = before
+        most = np.where(weight > 0, most, -np.inf).astype(k.dtype)
+
+        def with_row(kept, key):
+            new_most = np.maximum(kept, key)
+            old, new = np.exp(kept - new_most), np.exp(key - new_most)
+            return old * total + new * v[row], old * weight + new, new_most
+
+        mean_total, mean_weight, _ = with_row(most, k[row] + first)
+        return np.stack(with_row(most + decay, k[row])), mean_total / mean_weight
+
+    return _over_rows(state, v, positions, owners, slots, step)

@@ -20,7 +20,7 @@ _SPACIOUS = frozenset(
 )
 
 # The ops that decode quantized weights, or blocks, to floats.
-DECODERS = frozenset(("decode_blocks", "dequantize", "unpack"))
+DECODERS = frozenset(("affine_blocks", "decode_blocks", "dequantize", "unpack", "unpack_bits"))
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
 _MOVES = _LAYOUT | {"gather"}  # of quantized values
 

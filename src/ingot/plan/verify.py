@@ -490,6 +490,7 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "values": _dense("total_blocks", "kv_heads", "v_dim", "64"),
         "key_scales": _dense("total_blocks", "kv_heads", "64"),
         "value_scales": _dense("total_blocks", "kv_heads", "64"), "sinks": _dense("heads"),
+        "biases": _dense("heads", "blocks_each", "64"),
     },
     "append_keys_i4": _QUADS, "append_values_i4": _QUADS,
     "cached_attention_i4": {
@@ -540,6 +541,10 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
     "linear_recurrence_args": _SLOTS | {
         **{name: _strided("rows channels", f"{name}_stride") for name in ("x", "decay", "out")},
         "state": _dense("total_slots", "channels"),
+    },
+    "wkv_args": _SLOTS | {
+        **{name: _strided("rows channels", f"{name}_stride") for name in ("k", "v", "out")},
+        "decay": _dense("channels"), "first": _dense("channels"), "state": _dense("total_slots", "3", "channels"),
     },
     "expert_args": {
         "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ingot.errors import InputError, LoadError, OutputError
+from ingot.errors import InputError, LoadError, OutputError, bounded
 from ingot.ir.dtype import f32, i8, u8
 from ingot.load.hf import Folder, load_language_model, read_folder
 from ingot.load.hf.folder import SINGLE
@@ -41,6 +41,7 @@ class Written:
     widened: tuple[str, ...] = ()
 
 
+@bounded("quantize")
 def quantize_folder(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -58,7 +59,7 @@ def quantize_folder(
     `Folder`; the written folder keeps it.
 
     Raises OutputError for a target that exists or cannot be written, InputError for a plan that does not fit, for a
-    model that is quantized already and for a text that is too short, and the errors of reading a folder.
+    model that is quantized already and for a text that is too short, ResourceError, and the errors of reading a folder.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")

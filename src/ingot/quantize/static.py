@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ingot.emit.onnx import export_onnx
-from ingot.errors import InputError, OutputError
+from ingot.errors import InputError, OutputError, bounded
 from ingot.ir.dtype import f32, u8
 from ingot.ir.graph import Graph, Node
 from ingot.passes.dce import eliminate_dead
@@ -36,6 +36,7 @@ class Calibrated:
     kept: int
 
 
+@bounded("quantize")
 def quantize_model(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -52,7 +53,8 @@ def quantize_model(
     small matrices stay f32.
 
     Raises InputError without samples, for samples with non-finite values, and for a model without products to quantize,
-    such as one that is quantized already; OutputError for a target that exists; and the errors of loading and running.
+    such as one that is quantized already; OutputError for a target that exists; ResourceError; and the errors of loading
+    and running.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,8 @@ from ingot.support.files import release
 _BY_ROWS = frozenset(
     (
         "abs",
+        "add",
+        "affine_blocks",
         "bitcast",
         "bitwise_xor",
         "cast",
@@ -28,9 +31,12 @@ _BY_ROWS = frozenset(
         "reduce_min",
         "reshape",
         "unpack",
+        "unpack_bits",
         "where",
     )
 )
+
+_FEW = 32  # an operand has few elements if the result has so many times as many
 
 
 class Slices:
@@ -58,6 +64,8 @@ class Slices:
     def _slice(self, value: WeightExpr, begin: int, end: int, axis: int) -> np.ndarray:
         if value.type.rank == 0:
             return value.evaluate()
+        if not is_divisible(value, axis):  # it has few elements
+            return self.take(value, begin, end, axis)
         key = value, axis, begin, end
         if key not in self._known:
             self._known[key] = self._evaluate(value, begin, end, axis)
@@ -72,6 +80,8 @@ class Slices:
                 return self._slice(value.source, begin, end, 1 - axis).T
             case "concat":
                 return self._joined(value, begin, end)
+            case "gather" if _looks_up(value):
+                return value.apply(value.source.evaluate(), self._slice(value.inputs[1], begin, end, axis))
             case "gather":
                 return value.apply(self._slice(value.source, begin, end, axis), value.inputs[1].evaluate())
             case "reshape":
@@ -112,14 +122,30 @@ def is_divisible(value: WeightExpr, axis: int) -> bool:
     if value.op == "concat" and node.axis == 0:
         return all(is_divisible(operand, 0) for operand in value.inputs)
     if value.op == "gather":
-        return node.axis > 0 and is_divisible(value.source, 0)
+        return is_divisible(value.inputs[1], 0) if _looks_up(value) else node.axis > 0 and is_divisible(value.source, 0)
     if value.op not in _BY_ROWS or 0 in node.attributes.get("axes", ()):
         return False
     if value.op in ("quantize", "dequantize") and node.axis != (1 if node.block else 0):
         return False
     if (value.op == "unpack" and node.axis == 0) or (value.op == "reshape" and value.source.type.rank == 0):
         return False
-    return all(o.type.rank == 0 or (o.dims[:1] == value.dims[:1] and is_divisible(o, 0)) for o in value.inputs)
+    return all(_is_of_rows(operand, value) for operand in value.inputs)
+
+
+def _is_of_rows(operand: WeightExpr, value: WeightExpr) -> bool:
+    """Return whether rows of a value need only the same rows of an operand, or an operand with few elements."""
+    if operand.type.rank == 0:
+        return True
+    if operand.dims[:1] != value.dims[:1]:
+        return False
+    return is_divisible(operand, 0) or _FEW * math.prod(operand.dims) <= math.prod(value.dims)
+
+
+def _looks_up(value: WeightExpr) -> bool:
+    """Return whether a gather reads slices of a stored table by a tensor of indices."""
+    node = value.node
+    assert node is not None
+    return node.axis == 0 and value.source.op is None and value.inputs[1].type.rank > 0
 
 
 def pieces_of(value: WeightExpr) -> Iterator[np.ndarray]:

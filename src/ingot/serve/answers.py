@@ -7,7 +7,7 @@ import secrets
 import string
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import anyio
 
@@ -19,6 +19,8 @@ from ingot.llm.service import Service
 from ingot.llm.text import TextStream
 from ingot.serve.parts import Part, PartReader
 from ingot.serve.tools import Call
+
+Report: TypeAlias = tuple[int, list[LogProbs]] | IngotError | None  # a token, or how the answer ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,15 @@ class Answer:
 
 @dataclass(slots=True)
 class Piece:
-    """Parts that are certain now, and the tokens drawn since the last piece, with their logprobs if they are wanted."""
+    """Parts that are certain now, and the tokens drawn since the last piece, with their logprobs if they are wanted.
+
+    is_progress: whether the piece is empty and the prompt still computed.
+    """
 
     parts: list[Part]
     tokens: list[int] = field(default_factory=list)
     logprobs: list[LogProbs] = field(default_factory=list)
+    is_progress: bool = False
 
 
 @dataclass(slots=True)
@@ -97,14 +103,16 @@ class Whole:
     logprobs: list[LogProbs] = field(default_factory=list)
 
 
-async def pieces(served: Served, answer: Answer) -> AsyncGenerator[Piece, None]:
+async def pieces(served: Served, answer: Answer, progress: float | None = None) -> AsyncGenerator[Piece, None]:
     """Draw an answer; yield a piece after each token. Closing the generator ends the answer within a step.
+
+    progress: the seconds after which an empty piece follows another one until the first token is drawn.
 
     Raises the errors of `Service.submit` and those of the answer, and StoppedError if the service closes.
     """
     generation, reader = answer.generation, answer.reader
     stream = TextStream(served.llm.tokenizer, answer.stops, answer.shown)
-    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[tuple[int, list[LogProbs]] | IngotError | None]()
+    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Report]()
 
     def notify(generation: Generation, is_token: bool, error: IngotError | None) -> None:
         logprobs = [generation.logprobs] if is_token and generation.logprobs is not None else []
@@ -112,9 +120,12 @@ async def pieces(served: Served, answer: Answer) -> AsyncGenerator[Piece, None]:
 
     served.service.submit(generation, notify, answer.priority)
     try:
-        while (drawn := await arrived.get()) is not None:
+        while (drawn := await _reported(arrived, None if answer.tokens else progress)) is not None:
             if isinstance(drawn, IngotError):
                 raise drawn
+            if not drawn:
+                yield Piece([], is_progress=True)
+                continue
             token, logprobs = drawn
             answer.tokens += 1
             was_reasoning = reader.is_reasoning
@@ -133,6 +144,15 @@ async def pieces(served: Served, answer: Answer) -> AsyncGenerator[Piece, None]:
         yield Piece([*parts, *reader.finish()])
     finally:
         generation.stop("cancelled")
+
+
+async def _reported(arrived: asyncio.Queue[Report], seconds: float | None) -> Report | Literal[False]:
+    """Return what the service reports next, False if that takes longer than some seconds."""
+    if seconds is None:
+        return await arrived.get()
+    with anyio.move_on_after(seconds):
+        return await arrived.get()
+    return False
 
 
 async def whole(served: Served, answer: Answer) -> Whole:

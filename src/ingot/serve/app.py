@@ -26,12 +26,13 @@ from starlette.types import Send as SendMessage
 
 import ingot
 from ingot.errors import IngotError, InputError
+from ingot.llm.chat import has_template
 from ingot.llm.service import MAX_WAITING
 from ingot.serve.access import Access, checked_keys
 from ingot.serve.answers import Served
-from ingot.serve.chat import prompt_of
+from ingot.serve.chat import prompt_of, prompt_text
 from ingot.serve.embeddings import Embedding, embeddings
-from ingot.serve.errors import Failure, failure_of, openai_error
+from ingot.serve.errors import BUG, Failure, failure_of, openai_error
 from ingot.serve.events import EventResponse, Protocol, Send
 from ingot.serve.infer import PREFIX, Inference, inference_error
 from ingot.serve.limits import json_of
@@ -41,7 +42,7 @@ from ingot.serve.metrics import Metrics
 from ingot.serve.models import Kind, Model, Models, Source
 from ingot.serve.openai import CHAT, TEXT
 from ingot.serve.page import page
-from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
+from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TemplateRequest, TokenizeRequest
 from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
 from ingot.serve.schema import BODIES, openapi
@@ -103,12 +104,12 @@ def application(
         "/v1/messages/count_tokens": functools.partial(server.count, CountRequest, count_tokens),
         "/v1/responses/input_tokens": functools.partial(server.count, ResponsesRequest, input_tokens),
         "/v1/embeddings": server.embed, "/v1/rerank": server.rerank, "/rerank": server.rerank,
-        "/tokenize": server.tokenize, "/detokenize": server.detokenize,
+        "/tokenize": server.tokenize, "/detokenize": server.detokenize, "/apply-template": server.apply_template,
     }  # fmt: skip
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/": page, "/v1/models": server.listed, "/v1/models/{name:path}": server.listed_one,
-        "/health": server.health, "/ready": server.health, "/metrics": server.metrics,
-        "/openapi.json": server.schema,
+        "/health": server.health, "/ready": server.ready, "/metrics": server.metrics,
+        "/openapi.json": server.schema, "/props": server.props,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
@@ -124,6 +125,7 @@ def application(
     }  # fmt: skip
     application = Starlette(routes=routes, lifespan=server.lifespan, exception_handlers=errors, middleware=middleware)
     application.state.is_alive, application.state.stop = models.is_alive, models.stop
+    application.state.is_ending = False
     return application
 
 
@@ -167,6 +169,17 @@ class _Server:
             tokens = await anyio.to_thread.run_sync(llm.encode, body.prompt)
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": llm.context})
 
+    async def apply_template(self, http: HttpRequest) -> Response:
+        """POST /apply-template: the text of a conversation with the beginning of an answer."""
+        body = await self._read(http, TemplateRequest)
+        llm: LLM = (await self.use(http, body.model, ["language"])).llm
+        return JSONResponse({"prompt": await anyio.to_thread.run_sync(prompt_text, llm, body.chat())})
+
+    async def props(self, http: HttpRequest) -> Response:
+        """GET /props: the context, the answers drawn together and the chat template of a model, `?model=NAME`."""
+        served: Served = await self.use(http, http.query_params.get("model"), ["language"])
+        return JSONResponse(properties(served))
+
     async def count(self, kind: type[Body], counted: Callable[[LLM, Body], Json], http: HttpRequest) -> Response:
         """POST of a request whose prompt's tokens are counted."""
         body: Any = await self._read(http, kind)
@@ -200,10 +213,15 @@ class _Server:
         return facts | ({"error": model.error} if model.error else {})
 
     async def health(self, http: HttpRequest) -> Response:
-        """GET /health and /ready: the first model is loaded before the server listens, so that both are the same."""
-        if not self.models.is_alive():
-            return JSONResponse({"status": "ended"}, 503)
-        return JSONResponse({"status": "ok"})
+        """GET /health: whether no model has ended by a bug."""
+        is_alive = self.models.is_alive()
+        return JSONResponse({"status": "ok" if is_alive else "ended"}, 200 if is_alive else 503)
+
+    async def ready(self, http: HttpRequest) -> Response:
+        """GET /ready: whether the server takes further requests; the first model is loaded before it listens."""
+        if http.app.state.is_ending:
+            return JSONResponse({"status": "ending"}, 503)
+        return await self.health(http)
 
     async def metrics(self, http: HttpRequest) -> Response:
         """GET /metrics: text for Prometheus."""
@@ -242,12 +260,26 @@ class _Server:
                 watched = self.measured.watched(served.name, send, [answer.generation for answer in answers])
                 await protocol.stream(served, request, answers, watched)
 
-            return EventResponse(protocol.events(work), media_type="text/event-stream")
+            return EventResponse(protocol.events(work), protocol.cut())
 
         async def whole() -> Json:
             return await protocol.document(served, request, await protocol.prepared(served, request))
 
         return JSONResponse(await _unless_gone(http, whole()))
+
+
+def properties(served: Served) -> Json:
+    """Return the facts of a language model in the words of llama.cpp's server."""
+    llm = served.llm
+    sources = llm.chat_template.sources if has_template(llm.folder) else {}
+    return {
+        "model_alias": served.name,
+        "default_generation_settings": {"n_ctx": llm.context},
+        "total_slots": llm.engine.sequences.count,
+        "chat_template": sources.get("default", ""),
+        "modalities": {"vision": False, "audio": False},
+        "build_info": f"ingot {ingot.__version__}",
+    }
 
 
 class _Holding:
@@ -318,5 +350,4 @@ async def on_disconnect(http: HttpRequest, error: Exception) -> Response:
 
 async def on_bug(http: HttpRequest, error: Exception) -> Response:
     """Return the response for any other error; the log has its type and position."""
-    failure = Failure(500, "server_error", "the server failed; its log has the position")
-    return JSONResponse(shaped(path_of(http.scope), failure), 500, headers={"x-request-id": request_id() or ""})
+    return JSONResponse(shaped(path_of(http.scope), BUG), BUG.status, headers={"x-request-id": request_id() or ""})

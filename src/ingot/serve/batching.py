@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from ingot.errors import IngotError, InputError, StoppedError, bounded
-from ingot.llm.service import MAX_WAITING, BusyError
+from ingot.errors import IngotError, InputError, bounded
+from ingot.llm.service import MAX_WAITING
+from ingot.serve.queues import Entry, RunQueue
 from ingot.session.inference import InferenceSession
 
 MAX_ROWS = 32  # rows of the first dim in a joined run
@@ -23,22 +22,17 @@ _DELAY_SHARE = 0.5  # of the measured time of a run, for which it waits at most
 _FORGETTING = 0.2  # the weight of the newest measurement
 _COMPARED = 4  # joined runs whose answers are compared with those of separate runs
 
-Arrays = dict[str, np.ndarray]
+Arrays: TypeAlias = dict[str, np.ndarray]
+Results: TypeAlias = list[np.ndarray]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, slots=True)
 class _Call:
+    """The arrays of a request. key: what calls of one run have in common; () for a call that runs alone."""
+
     feed: Arrays
     rows: int
-    key: tuple[object, ...]  # what calls of one run have in common; () for a call that runs alone
-    future: Future[list[np.ndarray]] = field(default_factory=Future)
-
-
-def end_all(futures: Iterable[Future[Any]]) -> None:
-    """Give each future that has no result yet a StoppedError."""
-    for future in futures:
-        if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
-            future.set_exception(StoppedError("model: closed before the run"))
+    key: tuple[object, ...]
 
 
 def joined_dim(session: InferenceSession) -> str | None:
@@ -52,7 +46,7 @@ def joined_dim(session: InferenceSession) -> str | None:
     return first if first.isidentifier() and not any(first in re.findall(r"\w+", dim) for dim in rest) else None
 
 
-class Batcher:
+class Batcher(RunQueue[_Call, Results]):
     """Runs a session in a thread of its own.
 
     Requests are joined if all inputs and outputs have the same symbol as first dim, and nothing else has it. A run
@@ -64,117 +58,62 @@ class Batcher:
     """
 
     def __init__(self, session: InferenceSession, most_rows: int = MAX_ROWS, max_waiting: int = MAX_WAITING):
-        self.session, self.max_waiting = session, max_waiting
-        self.runs = self.requests = 0
+        self.session = session
         self._most = most_rows if most_rows > 1 and joined_dim(session) is not None else 1
         self._compared = 0
-        self._waiting: deque[_Call] = deque()
-        self._changed = threading.Condition()
-        self._closing = False
         self._seconds = 0.0
         self._last = 1  # requests of the last run
-        self._thread = threading.Thread(target=self._work, name="ingot batches", daemon=True)
-        self._thread.start()
-
-    def __repr__(self) -> str:
-        return f"<Batcher: {self.requests} requests in {self.runs} runs, {len(self._waiting)} waiting>"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it accepts requests: it is not closed, and its thread has not ended by a bug."""
-        return not self._closing
+        super().__init__(max_waiting)
 
     @property
     def joins(self) -> bool:
         """Whether requests may be joined."""
         return self._most > 1
 
-    @property
-    def waiting(self) -> int:
-        """The number of requests that wait."""
-        return len(self._waiting)
-
-    def submit(self, feed: Arrays) -> Future[list[np.ndarray]]:
-        """Queue a run; a request whose future is cancelled before does not run. The future raises the errors of
-        `InferenceSession.run`.
-
-        Raises BusyError if max_waiting requests wait, StoppedError after `close`.
-        """
+    def submit(self, feed: Arrays) -> Future[Results]:
+        """Queue a run. The future raises the errors of `InferenceSession.run`. Raises the errors of `put`."""
         shapes = tuple((name, array.dtype, array.shape[1:]) for name, array in feed.items())
         rows = {array.shape[0] if array.ndim else 0 for array in feed.values()}
         count = rows.pop() if len(rows) == 1 else 0
-        call = _Call(feed, count, shapes if self.joins and 0 < count < self._most else ())
-        with self._changed:
-            if self._closing:
-                raise StoppedError("model: closed, got another request")
-            if len(self._waiting) >= self.max_waiting:
-                raise BusyError(f"model: busy, got one more and {self.max_waiting} waiting, expected fewer")
-            self._waiting.append(call)
-            self._changed.notify()
-        return call.future
-
-    def close(self) -> None:
-        """End the thread; requests that wait get a StoppedError."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
+        return self.put([_Call(feed, count, shapes if self.joins and 0 < count < self._most else ())])[0]
 
     # -- in the thread ------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        calls: list[_Call] = []
-        try:
-            while calls := self._next():
-                started = [call for call in calls if call.future.set_running_or_notify_cancel()]
-                if started:
-                    self._answer(started)
-        finally:  # nobody waits for ever, not even after a bug
-            with self._changed:
-                self._closing = True
-            end_all(call.future for call in [*calls, *self._waiting])
-
-    def _next(self) -> list[_Call]:
-        """Wait for requests, and return those of the next run; none after `close`."""
-        with self._changed:
-            while not self._waiting and not self._closing:
-                self._changed.wait()
-            if self._last > 1:
-                until = time.monotonic() + min(MAX_DELAY_SECONDS, _DELAY_SHARE * self._seconds)
-                while not self._closing and self._ready() < self._most and (rest := until - time.monotonic()) > 0:
-                    self._changed.wait(rest)
-            return [] if self._closing else self._taken()
+    def _delay(self) -> None:
+        if self._last > 1:
+            until = time.monotonic() + min(MAX_DELAY_SECONDS, _DELAY_SHARE * self._seconds)
+            while not self._closing and self._ready() < self._most and (rest := until - time.monotonic()) > 0:
+                self._changed.wait(rest)
 
     def _ready(self) -> int:
         """Return how many rows could run with the request that waits longest; enough for one that runs alone."""
-        first = self._waiting[0]
-        return sum(call.rows for call in self._waiting if call.key == first.key) if first.key else self._most
+        first = self._waiting[0].work
+        rows = (entry.work.rows for entry in self._waiting if entry.work.key == first.key)
+        return sum(rows) if first.key else self._most
 
-    def _taken(self) -> list[_Call]:
-        """Remove the request that waits longest, and those that join it, from the queue."""
-        first = self._waiting.popleft()
-        calls, rows = [first], first.rows
-        if first.key and self.joins:
-            for call in list(self._waiting):
-                if call.key == first.key and rows + call.rows <= self._most:
-                    self._waiting.remove(call)
-                    calls.append(call)
-                    rows += call.rows
-        self._last = len(calls)
-        return calls
+    def _chosen(self) -> list[Entry[_Call, Results]]:
+        first, *others = self._waiting
+        chosen, rows = [first], first.work.rows
+        if first.work.key and self.joins:
+            for entry in others:
+                if entry.work.key == first.work.key and rows + entry.work.rows <= self._most:
+                    chosen.append(entry)
+                    rows += entry.work.rows
+        self._last = len(chosen)
+        return chosen
 
-    def _answer(self, calls: list[_Call]) -> None:
-        self.requests += len(calls)
-        if len(calls) > 1 and self._join(calls):
+    def _answer(self, entries: list[Entry[_Call, Results]]) -> None:
+        if len(entries) > 1 and self._join(entries):
             return
-        for call in calls:
+        for entry in entries:
             try:
-                call.future.set_result(self._run(call.feed))
+                entry.future.set_result(self._run(entry.work.feed))
             except IngotError as error:
-                call.future.set_exception(error)
+                entry.future.set_exception(error)
 
-    def _join(self, calls: list[_Call]) -> bool:
+    def _join(self, entries: list[Entry[_Call, Results]]) -> bool:
         """Run requests together. Return False, without answers, if each has to run alone."""
+        calls = [entry.work for entry in entries]
         total = sum(call.rows for call in calls)
         try:
             with bounded("joined requests"):
@@ -190,11 +129,11 @@ class Batcher:
         if self._compared < _COMPARED and not self._same_alone(calls, answers):
             self._most = 1
             return False
-        for call, answer in zip(calls, answers, strict=True):
-            call.future.set_result(answer)
+        for entry, answer in zip(entries, answers, strict=True):
+            entry.future.set_result(answer)
         return True
 
-    def _same_alone(self, calls: list[_Call], answers: list[list[np.ndarray]]) -> bool:
+    def _same_alone(self, calls: list[_Call], answers: list[Results]) -> bool:
         """Return whether answers of a joined run have the bits of separate runs. Equal inputs prove nothing."""
         try:
             separate = [self._run(call.feed) for call in calls]
@@ -205,7 +144,7 @@ class Batcher:
         pairs = [(a, b) for one, other in zip(answers, separate, strict=True) for a, b in zip(one, other, strict=True)]
         return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
 
-    def _run(self, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def _run(self, feed: Mapping[str, np.ndarray]) -> Results:
         begin = time.perf_counter()
         results = self.session.run(None, feed)
         seconds = time.perf_counter() - begin

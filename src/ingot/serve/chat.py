@@ -56,12 +56,23 @@ class Chat:
 
 def prompt_of(llm: LLM, chat: Chat) -> list[int]:
     """Return the ids of a conversation and the beginning of an answer. Raises the errors of `ChatTemplate.encode`."""
-    template = llm.chat_template
+    messages, rest = _for_template(llm, chat)
+    return llm.chat_template.encode(llm.tokenizer, messages, **rest)
+
+
+def prompt_text(llm: LLM, chat: Chat) -> str:
+    """Return the text of a conversation and the beginning of an answer. Raises the errors of `ChatTemplate.render`."""
+    messages, rest = _for_template(llm, chat)
+    return llm.chat_template.render(messages, **rest)
+
+
+def _for_template(llm: LLM, chat: Chat) -> tuple[list[Json], Json]:
+    """Return the messages of a request for the chat template, and its other arguments."""
     tools = [] if chat.choice == "none" else [{"type": "function", "function": tool.function} for tool in chat.tools]
     messages = [template_message(message, f"messages[{index}]") for index, message in enumerate(chat.messages)]
-    if not any("developer" in source for source in template.sources.values()):
+    if not any("developer" in source for source in llm.chat_template.sources.values()):
         messages = [m | {"role": "system"} if m.get("role") == "developer" else m for m in messages]
-    return template.encode(llm.tokenizer, messages, tools=tools or None, **checked_options(chat.variables))
+    return messages, {"tools": tools or None, **checked_options(chat.variables)}
 
 
 def answers_of(llm: LLM, chat: Chat) -> list[Answer]:

@@ -18,15 +18,16 @@ from urllib.parse import unquote
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from ingot.serve.app import shaped
 from ingot.serve.errors import refusal
 
 KEEP_ALIVE_SECONDS = 30  # an idle connection is closed after them
-ACCEPT_ROUNDS, ACCEPT_SECONDS = 20, 0.1  # in which a server that ends accepts the connections that are open already
+ACCEPT_SECONDS = 0.1  # in which a server that ends accepts the connections that are open already
 LAST_SECONDS = 1  # in which a request arrives that has begun when the server ends
 GRACE_SECONDS = 10  # in which answers end after they were stopped
+ROUNDS = 20  # in which the end of a server measures a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class Connection(HttpToolsProtocol):
         """Begin to wait for a request, or refuse the connection."""
         super().connection_made(transport)
         self._header_bytes = 0
-        self._in_headers = False
-        self._answering = 0  # requests whose response is not complete
+        self._in_headers = self._in_body = False  # of the request that arrives
+        self._unanswered: list[RequestResponseCycle] = []  # requests whose response is not complete, in order
         self._arrival = _Timer(self.loop, self._end_arrival)
         self._stall = _Timer(self.loop, transport.abort)
         self._is_ending = False
@@ -95,9 +96,12 @@ class Connection(HttpToolsProtocol):
             self._arrival.start(self.limits.arrival_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the timers with the connection."""
+        """End the timers and the answers with the connection. uvicorn ends the last answer alone."""
         self._arrival.stop()
         self._stall.stop()
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -111,7 +115,8 @@ class Connection(HttpToolsProtocol):
             self._expect_short(self._header_bytes)
 
     def on_message_begin(self) -> None:
-        """Begin to count the bytes of headers."""
+        """Begin to count the time of a request and the bytes of its headers."""
+        self._arrival.start(LAST_SECONDS if self._is_ending else self.limits.arrival_seconds)
         self._in_headers, self._header_bytes = True, 0
         super().on_message_begin()
 
@@ -121,7 +126,8 @@ class Connection(HttpToolsProtocol):
         self._in_headers = False
         if not self.transport.is_closing():
             super().on_headers_complete()
-            self._answering += 1
+            self._in_body = True
+            self._unanswered.append(self.cycle)
             self.cycle.keep_alive = self.cycle.keep_alive and not self._is_ending
 
     def on_body(self, body: bytes) -> None:
@@ -132,13 +138,16 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Stop the timer of the request."""
         self._arrival.stop()
+        self._in_body = False
         if not self.transport.is_closing():
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Count the response, and wait for the next request."""
-        self._answering -= 1
+        """Remove the request, and wait for the next one."""
+        del self._unanswered[0]
         super().on_response_complete()
+        if self._unanswered:  # the time of the next one is not idle, as older versions of uvicorn have it
+            self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
         """Start the timer of a client that does not read."""
@@ -153,7 +162,7 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close the connection after the requests that have begun. A client that has only connected may send one."""
         self._is_ending = True
-        if self._arrival.is_running and not self._answering:
+        if self._arrival.is_running and not self._unanswered:
             self._arrival.start(LAST_SECONDS)
         else:
             super().shutdown()
@@ -164,7 +173,7 @@ class Connection(HttpToolsProtocol):
 
     def refuse(self, status: int, message: str) -> None:
         """Send an error in the shape of the path's protocol, unless a response has begun, and close the connection."""
-        if self._answering == 0 or (self._answering == 1 and not self.cycle.response_started):
+        if not any(cycle.response_started for cycle in self._unanswered) and len(self._unanswered) < 2:
             content = json.dumps(shaped(self._path(), refusal(status, message))).encode()
             head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "content-type: application/json",
                     f"content-length: {len(content)}", "connection: close"]  # fmt: skip
@@ -180,12 +189,19 @@ class Connection(HttpToolsProtocol):
             self.refuse(431, f"headers: too large, expected at most {self.limits.header_bytes} bytes")
 
     def _end_arrival(self) -> None:
-        if self._in_headers and self._answering:  # the next request waits for the response to the last one
+        """Refuse a request that arrives too slowly. While an earlier one is answered, uvicorn may not read it."""
+        if len(self._unanswered) > self._in_body:
             self._arrival.start(self.limits.arrival_seconds)
-        elif self._in_headers or self._answering:
+        elif self._in_headers or self._unanswered:
             self.refuse(408, f"request: too slow, expected within {self.limits.arrival_seconds} seconds")
         else:
             self.transport.close()
+
+
+async def _wait(seconds: float) -> None:
+    """Wait for some seconds in which this process runs: a pause from outside counts as a round at most."""
+    for _ in range(ROUNDS):
+        await asyncio.sleep(seconds / ROUNDS)
 
 
 class Server(uvicorn.Server):
@@ -201,11 +217,10 @@ class Server(uvicorn.Server):
         self.limits = Limits() if limits is None else limits
         self.failed = False
         protocol = type("LimitedConnection", (Connection,), {"limits": self.limits})
-        grace = int(self.limits.drain_seconds + GRACE_SECONDS)
         super().__init__(
             uvicorn.Config(
                 app, http=protocol, ws="none", log_config=None, access_log=False, server_header=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=grace,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
             )
         )  # fmt: skip
 
@@ -222,13 +237,21 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no further connection, wait for the answers in progress, and end the application."""
-        for _ in range(ACCEPT_ROUNDS):
-            await asyncio.sleep(ACCEPT_SECONDS / ACCEPT_ROUNDS)
-        overdue = asyncio.get_running_loop().call_later(self.limits.drain_seconds, self._stop_answers)
+        self.app.state.is_ending = True
+        await _wait(ACCEPT_SECONDS)
+        ending = asyncio.create_task(self._end_answers())
         try:
             await super().shutdown(sockets)
         finally:
-            overdue.cancel()
+            ending.cancel()
+
+    async def _end_answers(self) -> None:
+        """Stop the answers that take too long; then close the connections of clients that do not read their errors."""
+        await _wait(self.limits.drain_seconds)
+        self._stop_answers()
+        await _wait(GRACE_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End the server at a signal; at a second one, end its answers with an error."""

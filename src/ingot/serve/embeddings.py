@@ -13,11 +13,12 @@ from ingot.errors import InputError
 from ingot.llm.embedder import Embedder
 from ingot.llm.service import MAX_WAITING
 from ingot.serve.answers import Served
+from ingot.serve.queues import Queued
 from ingot.serve.requests import MAX_INPUTS, EmbeddingRequest
 from ingot.serve.texts import Text, TextQueue
 
 
-class Embedding:
+class Embedding(Queued):
     """An embedder with the queue of its texts."""
 
     def __init__(self, name: str, embedder: Embedder, max_waiting: int = MAX_WAITING):
@@ -27,18 +28,9 @@ class Embedding:
         )
 
     @property
-    def is_alive(self) -> bool:
-        """Whether its thread accepts texts."""
-        return self.queue.is_open
-
-    @property
     def nbytes(self) -> int:
         """Bytes of weights and activations."""
         return self.llm.memory.total if self.llm.encoder is None else self.llm.encoder.nbytes
-
-    def close(self) -> None:
-        """End the queue."""
-        self.queue.close()
 
 
 async def embeddings(served: Embedding | Served, request: EmbeddingRequest) -> dict[str, Any]:
@@ -55,7 +47,7 @@ async def embeddings(served: Embedding | Served, request: EmbeddingRequest) -> d
 
     tokens = await anyio.to_thread.run_sync(encoded)
     if isinstance(served, Embedding):
-        futures = served.queue.submit([Text(ids) for ids in tokens])
+        futures = served.queue.put([Text(ids) for ids in tokens])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, futures))
     else:
         # One call of a thread for each text: a client that goes ends the work.

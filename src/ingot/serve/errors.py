@@ -35,6 +35,10 @@ class Failure:
         return {"retry-after": str(RETRY_SECONDS)} if self.status in (429, 503) else {}
 
 
+BUG = Failure(500, "server_error", "the server failed; its log has the position")
+CUT = Failure(500, "server_error", "the server cut the answer; its log has the position")
+
+
 def failure_of(error: IngotError | HTTPException, fields: set[str]) -> Failure:
     """Return an error of Ingot or of HTTP. fields: the names of a request's fields."""
     text = str(error)

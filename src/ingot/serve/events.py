@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import anyio
 import msgspec
 from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive
 from starlette.types import Send as SendMessage
 
 from ingot.errors import IngotError
 from ingot.llm.model import LLM
 from ingot.serve.answers import Answer, Served
-from ingot.serve.errors import Failure, failure_of
+from ingot.serve.errors import CUT, Failure, failure_of
 from ingot.serve.log import count_in_log
 from ingot.serve.tools import Json
 
 PING_SECONDS = 10.0  # the longest silence of a stream
+CUT_SECONDS = 1.0  # in which a client reads the end of a stream that is cut
+_DONE = b"data: [DONE]\n\n"
 
 Send = Callable[[Json], Awaitable[None]]
 Body = TypeVar("Body")
@@ -29,14 +33,67 @@ async def dropped(chunk: Json) -> None:
     """Drop a chunk of an answer that is sent as one document."""
 
 
+class Writer(ABC, Generic[Body]):
+    """Writes an answer as a document, and sends the events of a stream about it."""
+
+    def __init__(self, served: Served, request: Body, answer: Answer, send: Send):
+        self._served, self._request, self._answer, self._send = served, request, answer, send
+
+    @abstractmethod
+    async def write(self) -> Json:
+        """Draw the answer, and return the finished document."""
+
+    async def fail(self, error: IngotError) -> None:
+        """Send the events that end a stream with an error, or raise it."""
+        raise error
+
+    @classmethod
+    async def document(cls, served: Served, request: Body, answers: Sequence[Answer]) -> Json:
+        """Return the document of a request's only answer."""
+        return await cls(served, request, answers[0], dropped).write()
+
+    @classmethod
+    async def stream(cls, served: Served, request: Body, answers: Sequence[Answer], send: Send) -> None:
+        """Send the events of a request's only answer."""
+        writer = cls(served, request, answers[0], send)
+        try:
+            await writer.write()
+        except IngotError as error:
+            await writer.fail(error)
+
+
 class EventResponse(StreamingResponse):
-    """A response of events whose generator is closed in the task that reads it, also when the client goes."""
+    """A response of events, which are closed in the task that reads them, also when the client goes.
+
+    cut: the events that end a stream which a bug cuts, or the program that runs the application.
+    """
+
+    def __init__(self, events: AsyncGenerator[bytes, None], cut: bytes):
+        super().__init__(events, media_type="text/event-stream")
+        self._events, self._cut, self._is_gone = events, cut, False
+
+    async def listen_for_disconnect(self, receive: Receive) -> None:
+        """Wait until the client goes."""
+        await super().listen_for_disconnect(receive)
+        self._is_gone = True
 
     async def stream_response(self, send: SendMessage) -> None:
         """Send the events."""
-        events = cast("AsyncGenerator[bytes, None]", self.body_iterator)
-        async with aclosing(events):
-            await super().stream_response(send)
+        is_begun = is_whole = False
+
+        async def begun(message: Message) -> None:
+            nonlocal is_begun
+            await send(message)
+            is_begun = True
+
+        try:
+            async with aclosing(self._events):
+                await super().stream_response(begun)
+            is_whole = True
+        finally:
+            if is_begun and not is_whole and not self._is_gone:
+                with anyio.move_on_after(CUT_SECONDS, shield=True):
+                    await send({"type": "http.response.body", "body": self._cut, "more_body": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +151,11 @@ class Protocol(Generic[Body]):
                     break
                 yield self._event(chunk)
         if self.ends:
-            yield b"data: [DONE]\n\n"
+            yield _DONE
+
+    def cut(self) -> bytes:
+        """Return the events that end a stream which is cut."""
+        return self._event(self.error(CUT)) + (_DONE if self.ends else b"")
 
     def _event(self, chunk: Json) -> bytes:
         name = f"event: {chunk.get('type', 'error')}\n".encode() if self.named else b""

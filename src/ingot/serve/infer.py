@@ -66,8 +66,10 @@ class Inference:
 
     async def live(self, http: HttpRequest) -> Response:
         """GET /v2/health/live and /v2/health/ready: the first model is loaded before the server listens."""
-        is_alive = self._models.is_alive()
-        return JSONResponse({"live": is_alive, "ready": is_alive}, 200 if is_alive else 503)
+        is_live = self._models.is_alive()
+        is_ready = is_live and not http.app.state.is_ending
+        is_right = is_ready if http.url.path.endswith("ready") else is_live
+        return JSONResponse({"live": is_live, "ready": is_ready}, 200 if is_right else 503)
 
     async def ready(self, http: HttpRequest) -> Response:
         """GET /v2/models/NAME/ready: whether a request would be answered, if need be after loading the model."""
@@ -108,7 +110,7 @@ class Inference:
 
     async def _results(self, http: HttpRequest, plain: Plain, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the results of a run; a client that closes its connection before the run cancels it."""
-        run = asyncio.wrap_future(plain.batcher.submit(feed))
+        run = asyncio.wrap_future(plain.queue.submit(feed))
         watch = asyncio.ensure_future(_closed(http))
         either: list[asyncio.Future[Any]] = [run, watch]
         try:

@@ -76,18 +76,19 @@ class RequestLog:
         given = Headers(scope=scope).get("x-request-id", "")
         record = _Record(given if _ID.fullmatch(given) else uuid.uuid4().hex)
         _RECORD.set(record)
-        begin, status, is_complete = time.perf_counter(), 500, False
+        begin, status, is_sent, is_complete = time.perf_counter(), 500, False, False
 
         async def logged(message: MutableMapping[str, Any]) -> None:
-            nonlocal status, is_complete
+            nonlocal status, is_sent
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)["x-request-id"] = record.id
             await send(message)
-            is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+            is_sent = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
             await self.app(scope, receive, logged)
+            is_complete = is_sent
         finally:
             if path_of(scope) not in QUIET or status != 200:
                 facts = {"method": scope["method"], "path": scope["path"][:MAX_PATH], "status": status,

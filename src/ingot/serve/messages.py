@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
 from ingot.serve.errors import Failure
-from ingot.serve.events import Protocol, Send, dropped
+from ingot.serve.events import Protocol, Send, Writer
 from ingot.serve.log import request_id
 from ingot.serve.parts import Part
 from ingot.serve.requests import StructuredOutputs
@@ -175,11 +174,11 @@ def _variables(thinking: Json | None) -> Json:
     return {} if thinking is None else {"enable_thinking": thinking.get("type") != "disabled"}
 
 
-class _Writer:
-    """Writes an answer as content blocks, and sends the events of a stream about them."""
+class _Writer(Writer[MessagesRequest]):
+    """Writes an answer as content blocks."""
 
-    def __init__(self, served: Served, answer: Answer, send: Send):
-        self._served, self._answer, self._send = served, answer, send
+    def __init__(self, served: Served, request: MessagesRequest, answer: Answer, send: Send):
+        super().__init__(served, request, answer, send)
         self._content: list[Json] = []
         self._is_open = False  # whether the last block is being written
         self._id = f"msg_{uuid.uuid4().hex}"
@@ -258,14 +257,6 @@ class _Writer:
         }
 
 
-async def _document(served: Served, request: MessagesRequest, answers: Sequence[Answer]) -> Json:
-    return await _Writer(served, answers[0], dropped).write()
-
-
-async def _stream(served: Served, request: MessagesRequest, answers: Sequence[Answer], send: Send) -> None:
-    await _Writer(served, answers[0], send).write()
-
-
 def anthropic_error(failure: Failure) -> Json:
     """Return an error in Anthropic's shape."""
     kind = _KINDS.get(failure.status, "invalid_request_error" if failure.status < 500 else "api_error")
@@ -280,8 +271,8 @@ def count_tokens(llm: LLM, request: CountRequest) -> Json:
 MESSAGES: Protocol[MessagesRequest] = Protocol(
     MessagesRequest,
     lambda llm, request: answers_of(llm, request.chat()),
-    _document,
-    _stream,
+    _Writer.document,
+    _Writer.stream,
     anthropic_error,
     named=True,
     ping={"type": "ping"},

@@ -15,11 +15,9 @@ from prometheus_client.registry import Collector
 from ingot.llm.generation import Generation
 from ingot.llm.service import Service
 from ingot.serve.answers import Served
-from ingot.serve.embeddings import Embedding
 from ingot.serve.events import Send
 from ingot.serve.models import Kind, Models, Running
-from ingot.serve.plain import Plain
-from ingot.serve.rerank import Reranking
+from ingot.serve.queues import Queued
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
@@ -81,7 +79,7 @@ _TOTALS_OF_PLAIN = {
     "ingot_inference_runs": ("Runs, of which each may have joined several requests", "runs"),
 }
 _TOTALS_OF_TEXTS = {
-    "ingot_texts": ("Texts embedded or pairs of texts scored", "texts"),
+    "ingot_texts": ("Texts embedded or pairs of texts scored", "requests"),
     "ingot_text_runs": ("Runs, of which each may have joined several texts", "runs"),
 }
 
@@ -127,8 +125,6 @@ def _counts_of(running: Running | None) -> dict[str, int]:
     """Return the totals of a loaded model since it was loaded."""
     if isinstance(running, Served):
         return asdict(running.service.counts)
-    if isinstance(running, Plain):
-        return {"requests": running.batcher.requests, "runs": running.batcher.runs}
-    if isinstance(running, Embedding | Reranking):
-        return {"texts": running.queue.texts, "runs": running.queue.runs}
+    if isinstance(running, Queued):
+        return {"requests": running.queue.requests, "runs": running.queue.runs}
     return {}

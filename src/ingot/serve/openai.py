@@ -18,6 +18,8 @@ from ingot.serve.events import Protocol, Send
 from ingot.serve.requests import ChatRequest, CompletionRequest, Request
 from ingot.serve.tools import Call, Json
 
+PROGRESS_SECONDS = 1.0  # between two chunks about the progress of a prompt
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -46,6 +48,7 @@ class Form:
     async def stream(self, served: Served, request: Request, answers: Sequence[Answer], send: Send) -> None:
         """Send the chunks of a stream: for each answer those of its pieces, and a last one with the reason alone."""
         wants_usage = request.stream_options is not None and request.stream_options.include_usage
+        begin = time.perf_counter()
         head = _head(served, self.prefix, self.chunk) | ({"usage": None} if wants_usage else {})
 
         async def draw(index: int) -> None:
@@ -53,7 +56,10 @@ class Form:
             if self.opening is not None:
                 await send(head | {"choices": [{"index": index, **self.opening, "finish_reason": None}]})
             withheld: list[LogProbs] = []
-            async for piece in pieces(served, answer):
+            wants_progress = bool(request.return_progress) and index == 0  # the answers of a prompt share its progress
+            async for piece in pieces(served, answer, PROGRESS_SECONDS if wants_progress else None):
+                if piece.is_progress:
+                    await send(head | {"choices": [], "prompt_progress": _progress(answer, begin)})
                 withheld = piece.logprobs = [*withheld, *piece.logprobs]
                 for delta in self.deltas(served.llm, answer, piece, calls):
                     await send(head | {"choices": [{"index": index, **delta, "finish_reason": None}]})
@@ -105,12 +111,27 @@ def usage(answers: Sequence[Answer]) -> Json:
 
 
 def timings(answers: Sequence[Answer]) -> Json:
-    """Return the time of the first answer in milliseconds: until its first token, and after it."""
-    first = answers[0].generation.usage
+    """Return the tokens and milliseconds of the first answer: of its prompt up to the first token, and after it."""
+    answer, first = answers[0], answers[0].generation.usage
     return {
+        "cache_n": first.reused_tokens,
+        "prompt_n": first.prompt_tokens - first.reused_tokens,
         "prompt_ms": 1000 * first.prefill_seconds,
+        "prompt_per_second": first.prefill_tokens_per_second,
+        "predicted_n": answer.tokens,
         "predicted_ms": 1000 * first.decode_seconds,
         "predicted_per_second": first.decode_tokens_per_second,
+    }
+
+
+def _progress(answer: Answer, begin: float) -> Json:
+    """Return how much of a prompt is computed, in the words of llama.cpp's server."""
+    usage = answer.generation.usage
+    return {
+        "total": usage.prompt_tokens,
+        "cache": usage.reused_tokens,
+        "processed": answer.generation.computed,
+        "time_ms": 1000 * (time.perf_counter() - begin),
     }
 
 

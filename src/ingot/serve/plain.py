@@ -11,6 +11,7 @@ from ingot.errors import UnsupportedError
 from ingot.ir.dtype import DTYPES, DType, from_numpy
 from ingot.llm.service import MAX_WAITING
 from ingot.serve.batching import MAX_ROWS, Batcher
+from ingot.serve.queues import Queued
 from ingot.session.inference import InferenceSession
 from ingot.session.source import NodeArg
 
@@ -22,7 +23,7 @@ DATATYPES = {
 _BY_TYPE = {dtype.onnx: dtype for dtype in DTYPES.values() if dtype.name in DATATYPES}
 
 
-class Plain:
+class Plain(Queued):
     """A session with the queue of its runs. Raises UnsupportedError for an input that the protocol has no datatype for.
 
     rows, max_waiting: those of `Batcher`. inputs: the dtype and shape of each input by its name; a dim is None where it
@@ -41,22 +42,13 @@ class Plain:
             shape = [dim if isinstance(dim, int) else None for dim in argument.shape]
             self.inputs[argument.name] = _BY_TYPE[argument.type], shape
         self.outputs = [argument.name for argument in session.get_outputs()]
-        self.batcher = Batcher(session, rows, max_waiting)  # last: its thread keeps the session
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its thread accepts requests."""
-        return self.batcher.is_open
+        self.queue: Batcher = Batcher(session, rows, max_waiting)  # last: its thread keeps the session
 
     @property
     def nbytes(self) -> int:
         """Bytes of weights and activations."""
         report = self.session.bindings
         return report.weight_bytes + report.arena_bytes
-
-    def close(self) -> None:
-        """End the queue."""
-        self.batcher.close()
 
     def metadata(self) -> dict[str, Any]:
         """Return the inputs and outputs as the protocol describes them; -1 is a dim that may change.

@@ -85,6 +85,7 @@ class Request(msgspec.Struct, kw_only=True):
     priority: int | None = None
     structured_outputs: StructuredOutputs | None = None
     timeout: float | None = None
+    return_progress: bool | None = None
 
     @property
     def choices(self) -> int:
@@ -192,11 +193,10 @@ class CompletionRequest(Request, kw_only=True):
         return options if self.logprobs is None else options | {"logprobs": self.logprobs}
 
 
-class TokenizeRequest(msgspec.Struct):
-    """The body of /tokenize: a text, or the messages of a conversation, with tools."""
+class TemplateRequest(msgspec.Struct, kw_only=True):
+    """The body of /apply-template: the messages of a conversation, with tools."""
 
-    prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: list[dict[str, Any]] | None
     tools: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     model: str | None = None
@@ -205,6 +205,13 @@ class TokenizeRequest(msgspec.Struct):
         """Return the conversation in the form of all protocols. Raises InputError for bad tools."""
         tools = [_tool(document, f"tools[{index}]") for index, document in enumerate(self.tools or ())]
         return Chat(self.messages or (), tools, variables=self.chat_template_kwargs or {})
+
+
+class TokenizeRequest(TemplateRequest, kw_only=True):
+    """The body of /tokenize: a text, or the messages of a conversation, with tools."""
+
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
 
 
 class DetokenizeRequest(msgspec.Struct):

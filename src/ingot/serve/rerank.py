@@ -13,6 +13,7 @@ import msgspec
 from ingot.errors import InputError
 from ingot.llm.reranker import Pair, Reranker
 from ingot.llm.service import MAX_WAITING
+from ingot.serve.queues import Queued
 from ingot.serve.requests import MAX_INPUTS
 from ingot.serve.texts import Text, TextQueue
 
@@ -39,7 +40,7 @@ class RerankRequest(msgspec.Struct):
     raw_scores: bool = False
 
 
-class Reranking:
+class Reranking(Queued):
     """A cross-encoder with the queue of its pairs."""
 
     def __init__(self, name: str, reranker: Reranker, max_waiting: int = MAX_WAITING):
@@ -51,18 +52,9 @@ class Reranking:
         )
 
     @property
-    def is_alive(self) -> bool:
-        """Whether its thread accepts texts."""
-        return self.queue.is_open
-
-    @property
     def nbytes(self) -> int:
         """Bytes of weights and activations."""
         return self.reranker.encoder.nbytes
-
-    def close(self) -> None:
-        """End the queue."""
-        self.queue.close()
 
 
 async def reranked(served: Reranking, request: RerankRequest) -> dict[str, Any]:
@@ -83,7 +75,7 @@ async def reranked(served: Reranking, request: RerankRequest) -> dict[str, Any]:
         return [encode(request.query, text, truncate=request.truncate) for text in texts]
 
     pairs = await anyio.to_thread.run_sync(encoded)
-    futures = served.queue.submit([Text(pair.tokens, pair.types) for pair in pairs])
+    futures = served.queue.put([Text(pair.tokens, pair.types) for pair in pairs])
     logits = [float(found[0]) for found in await asyncio.gather(*map(asyncio.wrap_future, futures))]
     order = sorted(range(len(texts)), key=lambda index: -logits[index])[: request.top_n]
     results = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
 from ingot.serve.errors import openai_error
-from ingot.serve.events import Protocol, Send, dropped
+from ingot.serve.events import Protocol, Send, Writer
 from ingot.serve.openai import token_logprobs
 from ingot.serve.parts import Part
 from ingot.serve.requests import Request, thinking_variables, tool_choice
@@ -160,11 +159,11 @@ def _joined(parts: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-class _Writer:
-    """Writes an answer as output items, and sends the events of a stream about them."""
+class _Writer(Writer[ResponsesRequest]):
+    """Writes an answer as output items."""
 
     def __init__(self, served: Served, request: ResponsesRequest, answer: Answer, send: Send):
-        self._served, self._request, self._answer, self._send = served, request, answer, send
+        super().__init__(served, request, answer, send)
         self._sequence = 0
         self._id = f"resp_{uuid.uuid4().hex}"
         self._created = int(time.time())
@@ -309,18 +308,6 @@ class _Writer:
         }
 
 
-async def _document(served: Served, request: ResponsesRequest, answers: Sequence[Answer]) -> Json:
-    return await _Writer(served, request, answers[0], dropped).write()
-
-
-async def _stream(served: Served, request: ResponsesRequest, answers: Sequence[Answer], send: Send) -> None:
-    writer = _Writer(served, request, answers[0], send)
-    try:
-        await writer.write()
-    except IngotError as error:
-        await writer.fail(error)
-
-
 def input_tokens(llm: LLM, request: ResponsesRequest) -> Json:
     """Return the number of tokens of a request's prompt."""
     return {"object": "response.input_tokens", "input_tokens": len(prompt_of(llm, request.chat()))}
@@ -329,8 +316,8 @@ def input_tokens(llm: LLM, request: ResponsesRequest) -> Json:
 RESPONSES: Protocol[ResponsesRequest] = Protocol(
     ResponsesRequest,
     lambda llm, request: answers_of(llm, request.chat()),
-    _document,
-    _stream,
+    _Writer.document,
+    _Writer.stream,
     openai_error,
     named=True,
 )

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from ingot.serve.events import Protocol
 from ingot.serve.messages import CountRequest
-from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TokenizeRequest
+from ingot.serve.requests import DetokenizeRequest, EmbeddingRequest, TemplateRequest, TokenizeRequest
 from ingot.serve.rerank import RerankRequest
 from ingot.serve.responses import ResponsesRequest
 from ingot.serve.tensors import InferRequest
@@ -22,6 +22,7 @@ BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/embeddings": EmbeddingRequest,
     "/v1/rerank": RerankRequest,
     "/rerank": RerankRequest,
+    "/apply-template": TemplateRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
     "/v2/models/{name:path}/infer": InferRequest,

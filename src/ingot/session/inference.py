@@ -194,7 +194,7 @@ class InferenceSession:
 
         The folder is written completely or not at all, and replaces an earlier program. Raises OutputError for a folder
         that cannot be written or contains other files, InputError for symbolic dims that no run has bound yet,
-        UnsupportedError for a model that has another graph for other dims.
+        UnsupportedError for a model that has another graph for other dims, ResourceError when out of memory.
         """
         if isinstance(self._executable.bindings, GraphPerShape):
             expected = given(self._executable.interface.symbols)
@@ -205,7 +205,8 @@ class InferenceSession:
             InferenceSession(self._executable.shared.snapshot(), threads=self.threads).save(folder)
             return
         program = self._context.current()
-        saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
+        with bounded("save"):
+            saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Run once on arrays in the order of the inputs, or by their names; return the array of a single output, else

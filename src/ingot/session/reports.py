@@ -409,7 +409,7 @@ def _arena_map(title: str, layout: dict[str, Any], height: int = 240) -> str:
             each["birth"] * x, (nbytes - each["offset"] - each["bytes"]) * y,
             (each["death"] - each["birth"] + 1) * x, each["bytes"] * y, number,
             f"{each['name']}: {each['dtype']}{each['shape']}, {each['bytes']} bytes at {each['offset']}, "
-            f"steps {each['birth']} to {each['death']}",
+            f"steps {each['birth']} to {each['death']}", each["name"],
         )
         for number, each in enumerate(tensors)
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,18 +18,17 @@ from ingot.lower.cost import Cost
 from ingot.run.interpret import Watch
 from ingot.run.native import NativeProgram
 from ingot.session.reports import Profile, StepTime, sources_document
+from ingot.session.trace_formats import Format, Quantity
 from ingot.support import html
 from ingot.support.columns import counted
 from ingot.support.files import written
+from ingot.support.node_data import node_data
 from ingot.support.spans import Span
 
 if TYPE_CHECKING:
     from ingot.run.webgpu import WebgpuProgram
 
 _COMPILING = 1_000_000  # the number of the row of compilation in a timeline, behind those of threads
-
-Format = Literal["chrome", "speedscope"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @dataclass(frozen=True)
@@ -182,9 +181,31 @@ class Trace:
             "exporter": "ingot",
         }
 
-    def save(self, path: str | os.PathLike[str], format: Format = "chrome") -> None:
-        """Write the trace to a file. Raises OutputError for a file that cannot be written."""
-        document = self.events() if format == "chrome" else self.speedscope()
+    def node_data(self, quantity: Quantity = "time") -> dict[str, Any]:
+        """Return a document of Model Explorer: microseconds, bytes or FLOPs of each node, see `node_data`."""
+        number: dict[Quantity, Callable[[StepTime], float]] = {
+            "time": lambda step: step.nanoseconds / 1000,
+            "bytes": lambda step: step.bytes_touched,
+            "flops": lambda step: step.cost.flops,
+        }
+        return node_data(
+            (step.node, [source.name for source in step.sources if source.name], number[quantity](step))
+            for step in self.steps
+        )
+
+    def save(self, path: str | os.PathLike[str], format: Format = "chrome", quantity: Quantity = "time") -> None:
+        """Write the trace to a file. quantity: of "model-explorer", which has one number for each node.
+
+        Raises OutputError for a file that cannot be written.
+        """
+        document: Any
+        match format:
+            case "chrome":
+                document = self.events()
+            case "speedscope":
+                document = self.speedscope()
+            case "model-explorer":
+                document = self.node_data(quantity)
         with written(Path(path)) as file:
             file.write(json.dumps(document).encode())
 
@@ -217,7 +238,7 @@ class Trace:
                 if last:
                     tip = f"{step.kernel}, {step.node}: {(last - first) / 1000:.1f} us"
                     box = (first - begin) * x, 30 * thread + 14, (last - first) * x, 14
-                    parts.append(html.rectangle(*box, number, tip))
+                    parts.append(html.rectangle(*box, number, tip, step.kernel))
         return html.drawing(repr(self), parts, 30 * max(1, self.threads))
 
 

@@ -32,10 +32,13 @@ fn key_at(offset: i32, key: i32, dim: i32) -> f32 { return at_keys(offset + dim 
 
 fn value_at(offset: i32, key: i32, dim: i32) -> f32 { return at_values(offset + key * arg_v_dim() + dim); }
 
-// A score as the softmax reads it: scaled and masked.
+// A score as the softmax reads it: scaled, capped and biased.
 fn bent(score: f32, batch: i32, head: i32, row: i32, key: i32) -> f32 {
-  if (arg_softcap() == 0.0f) { return score; }
-  return arg_softcap() * tanh_f32(score / arg_softcap());
+  var capped = score;
+  if (arg_softcap() != 0.0f) { capped = arg_softcap() * tanh_f32(score / arg_softcap()); }
+  if (!has_biases) { return capped; }
+  let first = select(0, key_count() - 1 - int_positions(row), arg_relative() != 0);
+  return capped + at_biases(head * key_count() + first + key);
 }
 
 // An element of out. A sink adds to the total only.

@@ -12,6 +12,7 @@ from ingot.support.columns import counted
 
 ROWS = 40  # of a table; the rest is counted
 WIDTH = 720  # of a drawing, in pixels
+_LETTER_WIDTH, _LINE_HEIGHT, _LEAST_LETTERS = 6.4, 13, 4  # of text in a drawing, in pixels
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#e15759")
 
 
@@ -38,11 +39,18 @@ def drawing(head: str, parts: Iterable[str], height: int) -> str:
     return f"{title(head)}<svg role='img' aria-label='{escape(head)}' {box}>{''.join(parts)}</svg>"
 
 
-def rectangle(x: float, y: float, width: float, height: float, number: int, tip: str) -> str:
-    """Return a rectangle of an SVG. number: selects its colour. tip: the text under the mouse."""
+def rectangle(x: float, y: float, width: float, height: float, number: int, tip: str, label: str) -> str:
+    """Return a rectangle of an SVG. number: selects its colour. tip: the text under the mouse. label: the text in it,
+    cut to its width, if it has room for some letters.
+    """
     colour = _COLOURS[number % len(_COLOURS)]
     box = f"x='{x:.2f}' y='{y:.2f}' width='{max(width, 0.5):.2f}' height='{max(height, 0.5):.2f}'"
-    return f"<rect {box} fill='{colour}' stroke='currentColor' stroke-width='.3'><title>{escape(tip)}</title></rect>"
+    drawn = f"<rect {box} fill='{colour}' stroke='currentColor' stroke-width='.3'><title>{escape(tip)}</title></rect>"
+    letters = int((width - 6) / _LETTER_WIDTH)
+    if letters < _LEAST_LETTERS or height < _LINE_HEIGHT:
+        return drawn
+    shown = label if len(label) <= letters else f"{label[: letters - 1]}\u2026"
+    return f"{drawn}<text x='{x + 3:.1f}' y='{y + 11:.1f}' fill='#000' pointer-events='none'>{escape(shown)}</text>"
 
 
 def text(x: float, y: float, words: str) -> str:

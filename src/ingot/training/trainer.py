@@ -330,8 +330,8 @@ class Trainer:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint atomically: parameters and the optimizer's states. Raises OutputError."""
-        with self._step_lock.once():
+        """Write a checkpoint atomically: parameters and the optimizer's states. Raises OutputError, ResourceError."""
+        with self._step_lock.once(), bounded(os.fspath(path)):
             self._expect_whole()
             checkpoint.write(path, self._digest, self._kept_states())
 
@@ -340,9 +340,9 @@ class Trainer:
 
         most: the largest number of steps that the checkpoint may have. Raises MissingFileError for a missing file;
         LoadError for a file that is no checkpoint, truncated, or of another trainer; InputError for a checkpoint with
-        more steps. Then no state has changed.
+        more steps; ResourceError when out of memory or files. Then no state has changed.
         """
-        with self._step_lock.once():
+        with self._step_lock.once(), bounded(os.fspath(path)):
             self._settle()
             states = checkpoint.read(path, self._digest, self._kept_states())
             if most is not None and states[STEP] > most:

@@ -229,10 +229,10 @@ LAYOUTS: list[Attack] = [
     ("S9 sub-byte", entry('"F4"', "[3]", "[0,2]", 2), UnsupportedError, "tensor 'a' is 'F4'"),
     ("S10 unknown dtype", entry('"Q4_K"'), UnsupportedError, "tensor 'a' is 'Q4_K'"),
     ("S10 small letters", entry('"f32"'), UnsupportedError, "tensor 'a' is 'f32'"),
-    ("S10 float8", entry('"F8_E4M3"', "[16]"), UnsupportedError, "dtypes are BOOL, U8"),
+    ("S10 float8", entry('"F8_E5M2"', "[16]"), UnsupportedError, "dtypes are BOOL, U8"),
     ("S10 BOOL byte 2", weights(packed(GOOD.replace("F32", "BOOL").replace("2,2", "4,4").join("{}"), b"\2" * 16)),
      LoadError, "tensor 'a' holds 2, expected 0 or 1"),
-    ("rank 13", entry(shape="[1,1,1,1,1,1,1,1,1,1,1,1,4]"), UnsupportedError, "rank 13, expected at most 12"),
+    ("S9 rank 13", entry(shape="[1,1,1,1,1,1,1,1,1,1,1,1,4]"), UnsupportedError, "rank 13, expected at most 12"),
     ("all at once", header('{"a":{},"b":[],"c":1}', 0), LoadError, "tensor 'b': got []"),
 ]  # fmt: skip
 

@@ -16,7 +16,7 @@ Attack = tuple[str, Callable[[Path], Any], type[IngotError], str]
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 _QUANT = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
-F32_TENSOR, F16_TENSOR, Q8_0_TENSOR, Q4_K_TENSOR, I64_TENSOR, IQ2_XXS_TENSOR = 0, 1, 8, 12, 27, 16
+F32_TENSOR, F16_TENSOR, Q8_0_TENSOR, Q4_K_TENSOR, I64_TENSOR, Q1_0_TENSOR = 0, 1, 8, 12, 27, 41
 MOST = (1 << 64) - 1
 
 
@@ -253,9 +253,9 @@ TENSORS: list[Attack] = [
     ),
     (
         "G5 rows that are no blocks of a type that is not read",
-        written(content([], [tensor(dims=[192], kind=IQ2_XXS_TENSOR)], bytes(66))),
+        written(content([], [tensor(dims=[192], kind=Q1_0_TENSOR)], bytes(66))),
         UnsupportedError,
-        "type is not supported, got iq2_xxs, expected one of f32, f16",
+        "type is not supported, got q1_0, expected one of f32, f16",
     ),
     (
         "G5 blocks of no dims",
@@ -450,9 +450,9 @@ MODELS: list[Attack] = [
     ),
     (
         "a type that nothing decodes",
-        written(llama(tensors=[tensor("token_embd.weight", [256, 6], IQ2_XXS_TENSOR)], data=bytes(512))),
+        written(llama(tensors=[tensor("token_embd.weight", [256, 6], Q1_0_TENSOR)], data=bytes(512))),
         UnsupportedError,
-        "is iq2_xxs",
+        "is q1_0",
     ),
     ("weights that are missing", written(llama()), LoadError, "weights do not fit the template"),
     (

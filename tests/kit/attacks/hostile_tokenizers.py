@@ -92,6 +92,8 @@ DOCUMENTS: list[tuple[str, Change, type[IngotError], str]] = [
     ("byte_level unknown part", section(normalizer={"type": "Nothing"}), LoadError, "tokenizer.json: "),
     ("byte_level growing text", section(normalizer={"type": "Sequence", "normalizers": [replace("a", "a" * 50)] * 9}),
      LimitError, "text may grow"),
+    ("byte_level replacement of a number",
+     section(normalizer={"type": "Replace", "pattern": {"String": -1}, "content": ""}), LoadError, "expected a string"),
     ("byte_level long replacement", section(normalizer=replace("a", "b" * 5000)), LimitError, "characters of content"),
     ("byte_level catastrophic pattern", pattern("(a+)+b"), UnsupportedError, "more than linear time"),
     ("byte_level quadratic pattern", pattern("a+b"), UnsupportedError, "more than linear time"),

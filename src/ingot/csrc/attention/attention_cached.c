@@ -377,9 +377,20 @@ static inline int cached_sees(const cached_tile *t, int64_t position) {
   return t->low < position + INGOT_CACHE_BLOCK && position < t->high;
 }
 
-/* Cap 16 scores, and set those outside [begin, end) to -inf; the first is number j. */
-static inline vf cached_cap(const cached_attention_args *g, vf score, int64_t j, int64_t begin, int64_t end) {
+/* The biases of a pair's scores, of which the first is that of position `chunk`; null without any. */
+static inline const float *cached_bias(const cached_attention_args *g, const cached_pairs *p, int64_t i,
+                                       int64_t chunk) {
+  if (!g->biases) return NULL;
+  const int64_t columns = g->blocks_each * INGOT_CACHE_BLOCK, head = p->unit.head + i % p->unit.heads;
+  return g->biases + head * columns + (g->relative ? columns - p->last[i] : 0) + chunk;
+}
+
+/* Cap 16 scores, add their biases, if any, and set those outside [begin, end) to -inf; the first is number j. */
+static inline vf cached_cap(const cached_attention_args *g, vf score, const float *bias, int64_t j, int64_t begin,
+                            int64_t end) {
   if (g->softcap > 0) score = v_mul(v_tanh(score), v_set(g->softcap * INGOT_LOG2E));
+  if (bias)
+    score = v_fma(j + 16 > end ? v_load_n(bias + j, end - j) : v_load(bias + j), v_set(INGOT_LOG2E), score);
   const vf lanes = v_load(attention_lanes);
   if (j + 16 > end) score = v_select(v_lt(lanes, v_set((float)(end - j))), score, v_set(-INFINITY));
   if (j < begin) score = v_select(v_lt(lanes, v_set((float)(begin - j))), v_set(-INFINITY), score);
@@ -388,8 +399,8 @@ static inline vf cached_cap(const cached_attention_args *g, vf score, int64_t j,
 
 /* Convert scores [begin, end) of a chunk to weights, and the rest of [low, high) to zeros. Returns the largest score,
  * -inf where there is none; *total, which is 0, gets the sum of the weights. low and high are multiples of 16. */
-static inline float cached_weights(const cached_attention_args *g, int64_t begin, int64_t end, int64_t low,
-                                   int64_t high, float *scores, float *total) {
+static inline float cached_weights(const cached_attention_args *g, const float *bias, int64_t begin, int64_t end,
+                                   int64_t low, int64_t high, float *scores, float *total) {
   vf most = v_set(-INFINITY), sum = v_set(0);
   int64_t j = low;
   if (begin >= end) {
@@ -400,8 +411,8 @@ static inline float cached_weights(const cached_attention_args *g, int64_t begin
   for (; j < from; j += 16) v_store(scores + j, v_set(0));
   for (; j < end; j += 16) {
     vf score = v_load(scores + j);
-    if (g->softcap > 0 || j < begin || j + 16 > end) {
-      score = cached_cap(g, score, j, begin, end);
+    if (g->softcap > 0 || bias || j < begin || j + 16 > end) {
+      score = cached_cap(g, score, bias, j, begin, end);
       v_store(scores + j, score);
     }
     most = v_max(most, score);
@@ -446,7 +457,8 @@ static inline void cached_softmax(const cached_attention_args *g, const cached_s
   for (int64_t i = 0; i < p->count; i++) {
     const int64_t begin = p->first[i] > chunk ? p->first[i] - chunk : 0;
     const int64_t end = p->last[i] - chunk < INGOT_CACHE_CHUNK ? p->last[i] - chunk : INGOT_CACHE_CHUNK;
-    largest[i] = cached_weights(g, begin, end, low, high, s->scores + i * s->score_stride, &total[i]);
+    largest[i] = cached_weights(g, cached_bias(g, p, i, chunk), begin, end, low, high,
+                                s->scores + i * s->score_stride, &total[i]);
   }
 }
 

@@ -178,6 +178,15 @@ static inline int conv_store_in_tile(const conv_task *t, int64_t pixel, int64_t 
   return 1;
 }
 
+/* The epilogue store of the pixels after the first `count` ones. */
+static inline gemm_store conv_store_from(const gemm_store *store, int64_t count) {
+  gemm_store from = *store;
+  if (from.out) from.out += count * from.out_stride;
+  if (from.rounded) from.rounded += count * from.rounded_stride;
+  if (from.residual) from.residual += count * from.residual_stride;
+  return from;
+}
+
 /* The number of blocks that so many rows are multiplied in. */
 #if defined(INGOT_LIBRARY)
 #define CONV_BLOCKS(t, rows, stride)                                                                                   \
@@ -238,10 +247,11 @@ static inline void conv_gathered(const conv_task *t, const conv_block *b) {
 
 /* sums[rows][32] for pixels of one output row whose windows are read in place: x points to the first one, the others
  * are x_stride apart. `most`, the number of rows, and `width`, of registers in a row, are constants at every call;
- * wanted: registers of the panel, 1 or 2. */
+ * wanted: registers of the panel, 1 or 2. store: null, or the epilogue of the first row, which is then applied; it has
+ * neither a residual nor results as bf16. */
 static inline __attribute__((always_inline)) void conv_tile(const int most, const int width, int64_t wanted,
                                                             const conv_task *t, const float *x, int64_t x_stride,
-                                                            const float *panel, float *sums) {
+                                                            const float *panel, float *sums, const gemm_store *store) {
   const int rows = most < GEMM_ROWS ? most : GEMM_ROWS;
   for (int64_t half = 0; half < wanted; half += width) {
     const float *third[(GEMM_ROWS + 2) / 3];
@@ -261,10 +271,23 @@ static inline __attribute__((always_inline)) void conv_tile(const int most, cons
           INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(v, w[j], sum[i][j]);
         }
       }
-      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      if (begin) {
+        INGOT_UNROLL for (int i = 0; i < rows; i++) {
+          INGOT_UNROLL for (int j = 0; j < width; j++)
+            sum[i][j] = v_add(v_load(sums + i * INGOT_PANEL + (half + j) * 16), sum[i][j]);
+        }
+      }
+      if (store && end == t->k) {
         INGOT_UNROLL for (int j = 0; j < width; j++) {
-          float *to = sums + i * INGOT_PANEL + (half + j) * 16;
-          v_store(to, begin ? v_add(v_load(to), sum[i][j]) : sum[i][j]);
+          const vf low = v_set(store->low), high = v_set(store->high);
+          const vf bias = store->bias ? v_load(store->bias + (half + j) * 16) : v_set(-0.0f);
+          INGOT_UNROLL for (int i = 0; i < rows; i++)
+            v_store(store->out + i * store->out_stride + (half + j) * 16,
+                    v_min(high, v_max(low, v_add(sum[i][j], bias))));
+        }
+      } else {
+        INGOT_UNROLL for (int i = 0; i < rows; i++) {
+          INGOT_UNROLL for (int j = 0; j < width; j++) v_store(sums + i * INGOT_PANEL + (half + j) * 16, sum[i][j]);
         }
       }
     }
@@ -273,13 +296,13 @@ static inline __attribute__((always_inline)) void conv_tile(const int most, cons
 
 /* The same for any number of rows up to GEMM_ROWS, with two registers in a row if they fit and are wanted. */
 static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, const float *x, int64_t x_stride,
-                              const float *panel, float *sums) {
+                              const float *panel, float *sums, const gemm_store *store) {
   #define CONV_TILE(rows)                                                                                              \
     case rows:                                                                                                         \
       if (GEMM_ROWS > 6 && wanted == 2)                                                                                \
-        conv_tile(rows, 2, 2, t, x, x_stride, panel, sums);                                                            \
+        conv_tile(rows, 2, 2, t, x, x_stride, panel, sums, store);                                                     \
       else                                                                                                             \
-        conv_tile(rows, 1, wanted, t, x, x_stride, panel, sums);                                                       \
+        conv_tile(rows, 1, wanted, t, x, x_stride, panel, sums, store);                                                \
       break;
   switch (rows) {
     CONV_TILE(12)
@@ -323,20 +346,23 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
                    (at.y * g->stride_h - g->pad_top) * g->x_strides[1] +
                    (at.x * g->stride_w - g->pad_left) * g->x_strides[2];
   const int32_t tiles = (int32_t)((b->count + GEMM_ROWS - 1) / GEMM_ROWS);
+  const int pairs = t->tile != K(gemm_tile);
   for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
     const int64_t wanted = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2 ? 1 : 2;
+    const float *weight = g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL;
+    gemm_store store;
+    const int vectorized = conv_store_in_tile(t, b->pixel, b->count, b->group, panel, &store);
+    const int done = vectorized && (pairs || (store.out && !store.residual && !store.rounded));
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t first = task_begin(b->count, tile, tiles);
       const int64_t length = task_begin(b->count, tile + 1, tiles) - first;
-      const float *weight = g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL;
-      gemm_store store;
-      const int pairs = t->tile != K(gemm_tile);
-      const int done = pairs && conv_store_in_tile(t, b->pixel + first, length, b->group, panel, &store);
+      gemm_store at = store;
+      if (done) at = conv_store_from(&store, first);
       if (pairs)
         conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums,
-                            done ? &store : NULL);
+                            done ? &at : NULL);
       else
-        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums);
+        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums, done ? &at : NULL);
       if (!done) conv_store(t, b->pixel + first, length, b->group, panel, t->sums);
     }
   }

@@ -84,8 +84,43 @@ static inline void linear_recurrence_rows(const linear_recurrence_args *g, state
   }
 }
 
+/* A state's sums after a row with a weight of exp(key), both divided by exp(most). */
+typedef struct { vf total; vf weight; vf most; } wkv_sums;
+
+static inline wkv_sums wkv_with(wkv_sums before, vf kept, vf key, vf value) {
+  const vf most = v_max(kept, key), old = v_exp(v_sub(kept, most)), new = v_exp(v_sub(key, most));
+  return (wkv_sums){v_fma(old, before.total, v_mul(new, value)), v_fma(old, before.weight, new), most};
+}
+
+static inline void wkv_rows(const wkv_args *g, state_channels c) {
+  const paged_rows t = SLOT_ROWS(g);
+  const vf decay = state_read(g->decay, c), first = state_read(g->first, c);
+  for (int64_t r = 0; r < g->rows; r++) {
+    const int64_t slot = slot_of(&t, r);
+    vf mean = v_set(0);
+    if (slot >= 0) {
+      float *total = g->state + 3 * slot * g->channels, *weight = total + g->channels, *most = weight + g->channels;
+      const vf key = state_read(g->k + r * g->k_stride, c), value = state_read(g->v + r * g->v_stride, c);
+      wkv_sums now = {value, v_set(1), key};
+      if (slot_begins(&t, r)) {
+        mean = value;
+      } else {
+        const wkv_sums before = {state_read(total, c), state_read(weight, c), state_read(most, c)};
+        const wkv_sums seen = wkv_with(before, before.most, v_add(key, first), value);
+        mean = v_div(seen.total, seen.weight);
+        now = wkv_with(before, v_add(before.most, decay), key, value);
+      }
+      state_write(total, c, now.total);
+      state_write(weight, c, now.weight);
+      state_write(most, c, now.most);
+    }
+    state_write(g->out + r * g->out_stride, c, mean);
+  }
+}
+
 STATE_BY_CHANNELS(causal_conv_f32, causal_conv_args, causal_conv_rows)
 STATE_BY_CHANNELS(selective_scan_f32, selective_scan_args, selective_scan_rows)
 STATE_BY_CHANNELS(linear_recurrence_f32, linear_recurrence_args, linear_recurrence_rows)
+STATE_BY_CHANNELS(wkv_f32, wkv_args, wkv_rows)
 
 #undef STATE_BY_CHANNELS

@@ -35,12 +35,16 @@ _OUTSIDE_BYTES = 1024  # the smallest tensor in that file
 _HEAD_BYTES = 64  # of a model file, with the producer name
 
 
-def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
+def export_onnx(
+    graph: Graph, path: str | os.PathLike[str] | None = None, kernels: Mapping[str, str] | None = None
+) -> onnx.ModelProto:
     """Convert a Graph to an ONNX model; return it, and write it to `path` if given.
 
     Symbolic dims become dim_params, weights and constants initializers. A state becomes an input and the output
     `state:<name>`. An op without an ONNX equivalent is a function of the domain "ingot" with a body of plain ops. The
-    weights of large models are written to `<name>.data` next to the path.
+    weights of large models are written to `<name>.data` next to the path. Nodes have metadata, which Netron shows:
+    `ingot.op`, `ingot.source` and `ingot.module` (the nodes of the loaded model and their modules), and `ingot.kernel`
+    for nodes in `kernels`, by the name of the first output.
 
     Raises UnsupportedError naming every op that cannot be converted, LoadError for a weight without data, OutputError
     when the path cannot be written, and KindError when `graph` is no Graph.
@@ -48,7 +52,7 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     if not isinstance(graph, Graph):
         got = type(graph).__name__
         raise KindError(f"export_onnx: a graph is needed, got {got}, expected a session's `graph`")
-    model = _Export(graph).model()
+    model = _Export(graph, kernels or {}).model()
     if path is not None:
         _write(model, Path(path))
     return model
@@ -116,8 +120,9 @@ def _copy(source: Any, target: Any, left_out: str) -> None:
 class _Export:
     """A model under construction, with its functions."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, kernels: Mapping[str, str]):
         self.graph = graph
+        self.kernels = kernels
         self.functions: dict[str, onnx.FunctionProto] = {}  # by the text of their bodies
         self.missing: dict[str, str] = {}  # op -> why
         self.domains: set[str] = set()  # of all nodes
@@ -209,6 +214,8 @@ class _Export:
             raise UnsupportedError(f"export: node {node.outputs[0]!r} ({node.op.name}): {error}") from error
         for result, name in zip((results,) if isinstance(results, str) else results, names, strict=True):
             _rename(builder, builder.nodes[start:], result, name)
+        for each in builder.nodes[start:]:
+            _describe(each, node, self.kernels.get(node.outputs[0], "") if builder.graph is self.graph else "")
 
     def call(self, builder: Builder, node: Node) -> tuple[str, ...]:
         """Write a node as the call of a function whose body is the op's expansion."""
@@ -270,6 +277,20 @@ class _Export:
 def _opsets(domains: set[str]) -> list[onnx.OperatorSetIdProto]:
     """Return the opset versions of domains."""
     return [helper.make_opsetid(domain, VERSIONS.get(domain, 1)) for domain in sorted({"", *domains})]
+
+
+def _describe(onnx_node: onnx.NodeProto, node: Node, kernel: str) -> None:
+    """Add the metadata of a node; a node of a subgraph has its own already."""
+    sources = [source for source in node.sources if source.name]
+    facts = {
+        "ingot.op": node.op.name,
+        "ingot.source": ", ".join(f"{source.op} {source.name}" for source in sources),
+        "ingot.module": ", ".join(dict.fromkeys(source.module for source in sources if source.module)),
+        "ingot.kernel": kernel,
+    }
+    for key, value in facts.items():
+        if value:
+            onnx_node.metadata_props.add(key=key, value=value)
 
 
 def _custom(own: Custom) -> Callable[..., tuple[str, ...]] | None:

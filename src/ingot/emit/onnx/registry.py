@@ -15,12 +15,14 @@ _CACHE = "keeps keys and values in blocks that sequences share, which ONNX does 
 _STATE = "keeps the states of several sequences in slots, which ONNX does not have"
 _SPECIAL = "is a special function that ONNX does not have"
 _FACTORS = "is of linear algebra that ONNX does not have"
+_BLOCKS = "is of the blocks of GGUF files, which ONNX does not have"
 _TRAINS = "is a part of training, which ONNX leaves to a preview of other semantics"
 
 
 # Why an op has no rule.
 GAPS = {
     "adamw": _TRAINS,
+    "affine_blocks": _BLOCKS,
     "airy_ai": _SPECIAL,
     "append_keys": _CACHE,
     "append_keys_int4": _CACHE,
@@ -39,7 +41,7 @@ GAPS = {
     "conv_filter_gradient": _TRAINS,
     "cross_entropy": _TRAINS,
     "cross_entropy_gradient": _TRAINS,
-    "decode_blocks": "reads the blocks of GGUF files, which ONNX does not have",
+    "decode_blocks": _BLOCKS,
     "detach": _TRAINS,
     "digamma": _SPECIAL,
     "dropout": _TRAINS,
@@ -79,6 +81,8 @@ GAPS = {
     "silu_gradient": _TRAINS,
     "solve_triangular": _FACTORS,
     "svd": _FACTORS,
+    "unpack_bits": "reads integers of 3, 5 or 6 bits, which ONNX does not have",
+    "wkv": _STATE,
     "zeta": _SPECIAL,
 }
 

@@ -138,10 +138,16 @@ def _weights(view: View) -> dict[str, Any]:
 
 def report_page(document: dict[str, Any]) -> str:
     """Return the page: one file that asks nothing of a network. Its data is deflated JSON in base64."""
+    return page_of(document, document["name"], "page")
+
+
+def page_of(document: dict[str, Any], title: str, kind: str) -> str:
+    """Return a page of a kind: its body and script are `kind.html` and `kind.js`."""
     packed = base64.b64encode(zlib.compress(json.dumps(document, default=str).encode(), 6)).decode()
-    return Template((_HERE / "page.html").read_text()).substitute(
-        title=html.escape(f"{document['name']} - Ingot"),
+    return Template((_HERE / "frame.html").read_text()).substitute(
+        title=html.escape(f"{title} - Ingot"),
         style=(_HERE / "page.css").read_text(),
-        script=(_HERE / "page.js").read_text(),
+        body=(_HERE / f"{kind}.html").read_text(),
+        script=(_HERE / "drawing.js").read_text() + (_HERE / f"{kind}.js").read_text(),
         data=packed,
     )

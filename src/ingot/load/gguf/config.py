@@ -19,9 +19,11 @@ MAX_FACTORS = 1 << 12  # of rotary angles in a file
 
 _FREQUENCIES, _LONG, _SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_TENSORS = (_FREQUENCIES, _LONG, _SHORT)  # tensors that become part of the config
-_LAYER_NORMS = ("gpt2", "gptneox", "stablelm", "starcoder2")  # architectures whose norms subtract the mean
-_EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")  # by their names in templates
-EXPERTS = ("llama", "qwen3moe")  # architectures with mixtures of experts
+# Architectures whose norms subtract the mean.
+_LAYER_NORMS = frozenset("gpt2 gptneox stablelm starcoder starcoder2 phi2 command-r cohere2 olmo nemotron".split())
+# The constant of norms, by its names in templates.
+_EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+EXPERTS = ("gpt-oss", "llama", "olmoe", "qwen2moe", "qwen3moe")  # architectures with mixtures of experts
 # Number of layers of the largest Gemma 2 and 3, whose query scale is the model width divided by the heads.
 _LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
 
@@ -210,6 +212,93 @@ def _smollm3(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     return _llama(file, keys) | {"model_type": "smollm3"}
 
 
+def _cohere(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    _expect_whole_heads(file, keys)
+    return {
+        "model_type": "cohere",
+        "logit_scale": keys.number("logit_scale"),
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in file.tensors,
+        "rope_scaling": _scaling(file, keys),
+    }
+
+
+def _cohere2(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    windows = {"sliding_window": keys.size("attention.sliding_window"), "layer_types": keys.layer_types(4)}
+    return _cohere(file, keys) | windows | {"model_type": "cohere2"}
+
+
+def _olmo(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    config_values = _llama(file, keys) | {"model_type": "olmo"}
+    bound = keys.factor("attention.clamp_kqv")
+    return config_values if bound is None else config_values | {"clip_qkv": bound}
+
+
+def _olmoe(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    return _qwen("olmoe")(file, keys) | {
+        "num_experts": keys.experts(), "num_experts_per_tok": keys.size("expert_used_count"), "norm_topk_prob": False,
+    }  # fmt: skip
+
+
+def _qwen2_moe(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    return _qwen("qwen2_moe")(file, keys) | {
+        "qkv_bias": "blk.0.attn_q.bias" in file.tensors,
+        "num_experts": keys.experts(),
+        "num_experts_per_tok": keys.size("expert_used_count"),
+        "moe_intermediate_size": keys.size("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": keys.size("expert_shared_feed_forward_length"),
+        "norm_topk_prob": False,
+    }
+
+
+def _gpt_oss(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    _expect_whole_heads(file, keys)
+    scaling = _scaling(file, keys)
+    return {
+        "model_type": "gpt_oss",
+        "split_gates": True,
+        "num_local_experts": keys.experts(),
+        "num_experts_per_tok": keys.size("expert_used_count"),
+        "intermediate_size": keys.size("expert_feed_forward_length"),
+        "sliding_window": keys.size("attention.sliding_window"),
+        "layer_types": keys.layer_types(2),
+        "rope_scaling": scaling and (scaling | {"truncate": False}),
+    }
+
+
+def _partial(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
+    """Return the config of a model with rotary angles on a part of each head."""
+
+    def config(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+        fraction = _rotated(keys) / _head_dim(keys)
+        return {"model_type": model_type, "partial_rotary_factor": fraction, "rope_scaling": _scaling(file, keys)}
+
+    return config
+
+
+def _nemotron(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    biases = {"mlp_bias": "blk.0.ffn_up.bias" in file.tensors, "norm_unit_offset": False}  # weights include the offset
+    return _partial("nemotron")(file, keys) | biases
+
+
+def _with_biases(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
+    """Return the config of a model like Llama whose biases have settings of their own."""
+
+    def config(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+        biases = {
+            "attention_out_bias": "blk.0.attn_output.bias" in file.tensors,
+            "use_bias": "blk.0.attn_q.bias" in file.tensors,
+        }
+        return _llama(file, keys) | biases | {"model_type": model_type}
+
+    return config
+
+
+def _starcoder(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    if keys.size("attention.head_count_kv", keys.size("attention.head_count")) != 1:
+        raise UnsupportedError(f"{keys.where('attention.head_count_kv')}: expected one head of keys and values")
+    return _gpt2(file, keys) | {"model_type": "gpt_bigcode", "multi_query": True}
+
+
 def _granite(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     factors = {
         "embedding_multiplier": "embedding_scale",
@@ -333,6 +422,21 @@ ARCHITECTURES: dict[str, Callable[[GgufFile, _Keys], dict[str, Any]]] = {
     "stablelm": _stablelm,
     "gptneox": _gpt_neox,
     "gpt2": _gpt2,
+    "starcoder": _starcoder,
+    "command-r": _cohere,
+    "cohere2": _cohere2,
+    "olmo": _olmo,
+    "olmoe": _olmoe,
+    "qwen2moe": _qwen2_moe,
+    "gpt-oss": _gpt_oss,
+    "phi2": _partial("phi"),
+    "glm4": _partial("glm4"),
+    "chatglm": _partial("glm"),
+    "nemotron": _nemotron,
+    "arcee": _with_biases("arcee"),
+    "seed_oss": _with_biases("seed_oss"),
+    "ernie4_5": _with_biases("ernie4_5"),
+    "exaone": _with_biases("exaone"),
 }
 
 

@@ -20,7 +20,7 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.gguf.metadata import SCALARS, STRING, Entry, Metadata
 from ingot.load.gguf.rewritten import REWRITTEN
 from ingot.load.hf.strict_json import shown
-from ingot.ops.blocks import BLOCKS
+from ingot.ops.blocks import ALL_BLOCKS
 from ingot.support.files import MappedFile, open_regular
 
 MAX_KEYS = 1 << 14  # of a file's metadata
@@ -51,14 +51,13 @@ TYPES = {
     20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64",
     29: "iq1_m", 30: "bf16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4", 40: "nvfp4", 41: "q1_0",
 }  # fmt: skip
-DECODED = ("f32", "f16", "bf16", *BLOCKS, *REWRITTEN)  # the TYPES that can be read
+DECODED = ("f32", "f16", "bf16", *ALL_BLOCKS, *REWRITTEN)  # the TYPES that can be read
 # Elements and bytes of a block; for plain numbers, and for block types that no op decodes.
 SIZES = {
     "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "f64": (1, 8), "i8": (1, 1), "i16": (1, 2), "i32": (1, 4),
-    "i64": (1, 8), "q8_1": (32, 40), "q8_k": (256, 292), "iq2_xxs": (256, 66), "iq2_xs": (256, 74),
-    "iq3_xxs": (256, 98), "iq1_s": (256, 50), "iq2_s": (256, 82), "iq1_m": (256, 56),
-    "tq1_0": (256, 54), "mxfp4": (32, 17), "nvfp4": (64, 36), "q1_0": (128, 18),
-} | {name: (row.elements, row.nbytes) for name, row in BLOCKS.items()}  # fmt: skip
+    "i64": (1, 8), "q8_1": (32, 40), "q8_k": (256, 292), "tq1_0": (256, 54), "mxfp4": (32, 17), "nvfp4": (64, 36),
+    "q1_0": (128, 18),
+} | {name: (row.elements, row.nbytes) for name, row in ALL_BLOCKS.items()}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from ingot.load.gguf.file import DECODED, SIZES, GgufFile, GgufTensor
 from ingot.load.gguf.rewritten import REWRITTEN
 from ingot.load.hf.safetensors import StoredTensor, listed
 from ingot.load.hf.strict_json import shown
-from ingot.ops.blocks import BLOCKS, decode_blocks
+from ingot.ops.blocks import ALL_BLOCKS, BLOCKS, FLOAT_BLOCKS, decode_blocks
 from ingot.support.files import release
 
 _PIECE_BYTES = 1 << 20  # of blocks that are decoded at a time to inspect their elements
@@ -45,7 +45,9 @@ class _Names:
     qkv: bool = False
 
 
-def _like_llama(more: Mapping[str, str] | None = None, *, halves: bool = False) -> _Names:
+def _like_llama(
+    more: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None, *, halves: bool = False
+) -> _Names:
     outside = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
     inside = {
         "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
@@ -53,7 +55,7 @@ def _like_llama(more: Mapping[str, str] | None = None, *, halves: bool = False) 
         "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm",
         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     }  # fmt: skip
-    return _Names("model.layers.", outside, inside | dict(more or {}), halves)
+    return _Names("model.layers.", outside | dict(others or {}), inside | dict(more or {}), halves)
 
 
 def _experts(router: str, path: str, gate: str, up: str, down: str) -> dict[str, str]:
@@ -61,27 +63,58 @@ def _experts(router: str, path: str, gate: str, up: str, down: str) -> dict[str,
     return {"ffn_gate_inp": router} | {f"ffn_{part}_exps": f"{path}.{{expert}}.{name}" for part, name in parts.items()}
 
 
+_OF_EXPERTS = _experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")
+_OF_SHARED = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")}
+_GPT_2 = {
+    "attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2",
+    "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
+}  # fmt: skip
 _NAMES = {
     "llama": _like_llama(
         _experts("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2"), halves=True
     ),
     "granite": _like_llama(halves=True),
     "smollm3": _like_llama(halves=True),
-    "qwen3moe": _like_llama(_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")),
+    **dict.fromkeys(("olmo", "arcee"), _like_llama(halves=True)),
+    **dict.fromkeys(("qwen3moe", "olmoe"), _like_llama(_OF_EXPERTS)),
+    "qwen2moe": _like_llama(_OF_EXPERTS | _OF_SHARED | {"ffn_gate_inp_shexp": "mlp.shared_expert_gate"}),
+    "gpt-oss": _like_llama(
+        _experts("mlp.router", "mlp.experts", "gate_proj", "up_proj", "down_proj")
+        | {"attn_sinks": "self_attn.sinks", "post_attention_norm": "post_attention_layernorm"}
+    ),
+    "seed_oss": _like_llama({"post_attention_norm": "post_attention_layernorm"}),
+    "chatglm": _like_llama({"ffn_up": "mlp.gate_up_proj"}),
+    "glm4": _like_llama({
+        "ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
+    }),
+    "phi2": _like_llama(
+        {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+        {"output_norm": "model.final_layernorm"},
+    ),
+    "exaone": _Names(
+        "transformer.h.",
+        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
+        {
+            "attn_norm": "ln_1", "attn_output": "attn.attention.out_proj", "ffn_norm": "ln_2",
+            "ffn_gate": "mlp.c_fc_0", "ffn_up": "mlp.c_fc_1", "ffn_down": "mlp.c_proj",
+            **{f"attn_{part}": f"attn.attention.{part}_proj" for part in "qkv"},
+        },
+    ),
     **dict.fromkeys(("gemma2", "gemma3", "olmo2", "exaone4"), _like_llama(_NORMS_AFTER)),
     "phi3": _like_llama({"ffn_up": "mlp.gate_up_proj"}),
+    "stablelm": _like_llama(
+        {f"attn_{part}_norm": f"self_attn.{part}_layernorm.norms.{{head}}" for part in "qk"}
+    ),
     "starcoder2": _like_llama({"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}),
-    "gpt2": _Names(
+    **dict.fromkeys(("gpt2", "starcoder"), _Names(
         "transformer.h.",
         {
             "token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f",
             "output": "lm_head",
         },
-        {
-            "attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2",
-            "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
-        },
-    ),
+        _GPT_2,
+    )),
     "gptneox": _Names(
         "gpt_neox.layers.",
         {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
@@ -113,12 +146,17 @@ class BlockTensor(StoredTensor):
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it consists of quantized blocks."""
+        """Whether it consists of quantized blocks that kernels read."""
         return self._read_type in BLOCKS
+
+    @property
+    def becomes_floats(self) -> bool:
+        """Whether it consists of blocks that no kernel reads."""
+        return self.type in FLOAT_BLOCKS
 
     def add_to(self, graph: Graph, name: str) -> str:
         """Add the elements to a graph, with rows reordered: a weight, or the decoded value of blocks."""
-        if self._read_type not in BLOCKS:
+        if self._read_type not in ALL_BLOCKS:
             return self._in_order(graph, graph.add_weight(name, self.array()))
         blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
         return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self._read_type, dtype=f32).output
@@ -129,7 +167,7 @@ class BlockTensor(StoredTensor):
 
     def pieces(self) -> Iterator[np.ndarray]:
         """Yield the elements, some megabytes at a time; blocks are decoded."""
-        if self._read_type not in BLOCKS:
+        if self._read_type not in ALL_BLOCKS:
             yield from super(BlockTensor, self).pieces()
             return
         rows = self._blocks()
@@ -204,6 +242,8 @@ def _stored(tensor: GgufTensor, file: GgufFile, order: tuple[int, int, int] | No
     dtype, shape = DTYPES.get(read, f32), tensor.shape
     if len(shape) == 3:  # the matrices of experts, one below the other
         shape = (shape[0] * shape[1], shape[2])
+    elif tensor.name.endswith("ffn_gate_inp_shexp.weight") and len(shape) == 1:  # a matrix of one row
+        shape = (1, *shape)
     return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, tensor.content, tensor.type, order)
 
 
@@ -214,6 +254,7 @@ def _named(name: str, names: _Names) -> tuple[str, str]:
         layer, part, expert, last = found.groups()
         path = names.inside.get(part if expert is None else f"{part}_exps")
         if path is not None:
-            return f"{names.layer}{layer}.{path.replace('{expert}', expert or '{expert}')}.{last}", part
+            path = f"{names.layer}{layer}.{path.replace('{expert}', expert or '{expert}')}"
+            return (path if part == "attn_sinks" else f"{path}.{last}"), part
     path, _, last = name.rpartition(".")
     return (f"{names.outside[path]}.{last}", "") if path in names.outside else (name, "")

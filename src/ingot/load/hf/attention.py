@@ -50,23 +50,26 @@ def projected(builder: LayerBuilder, attention: Attention, x: str, *, is_cached:
         fields = builder.settings.field("heads", "kv_heads")
         raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
     q_norm, k_norm = (None, None) if attention.is_rotated_first else (attention.q_norm, attention.k_norm)
-    gate = None
+    gate, value = None, head_dim
     if attention.qkv is not None:
         q, k, v = _split(builder, attention, x)
     else:
         assert attention.q and attention.k
+        width = builder.columns_of(x)
         if attention.gated.evaluate(names):
-            both = builder.linear(attention.q, x, names["width"], heads * 2 * head_dim)
+            both = builder.linear(attention.q, x, width, heads * 2 * head_dim)
             both = builder.add("reshape", both, hint="heads", shape=(*builder.rows, heads, 2 * head_dim))
             gate, q = builder.columns(both, head_dim, 2 * head_dim), builder.columns(both, 0, head_dim)
         else:
-            q = builder.linear(attention.q, x, names["width"], heads * head_dim)
+            q = builder.linear(attention.q, x, width, heads * head_dim)
         if is_sharing(attention, names):
-            return Projected(_heads(builder, attention, q, q_norm), None, None, gate)
-        k = builder.linear(attention.k, x, names["width"], kv_heads * head_dim)
-        v = k if attention.v is None else builder.linear(attention.v, x, names["width"], kv_heads * head_dim)
-    k, v = _heads(builder, attention, k, k_norm), _heads(builder, attention, v, attention.v_norm)
-    return Projected(_heads(builder, attention, q, q_norm), k, v, gate)
+            return Projected(_heads(builder, attention, q, q_norm, head_dim), None, None, gate)
+        k = builder.linear(attention.k, x, width, kv_heads * head_dim)
+        value = attention.value.integer(names, 1, MAX_SIZE)
+        v = k if attention.v is None else builder.linear(attention.v, x, width, kv_heads * value)
+    k, v = _heads(builder, attention, k, k_norm, head_dim), _heads(builder, attention, v, attention.v_norm, value)
+    v = builder.scaled(attention.value_scale.number(names), v)
+    return Projected(_heads(builder, attention, q, q_norm, head_dim), k, v, gate)
 
 
 def is_sharing(attention: Attention, names: Mapping[str, Any]) -> bool:
@@ -105,6 +108,10 @@ def output(builder: LayerBuilder, attention: Attention, x: str, result: str, gat
     *_, heads, head_dim = builder.graph.type(result).shape
     assert isinstance(heads, int) and isinstance(head_dim, int)
     columns = heads * head_dim
+    if attention.head_gate is not None:
+        share = builder.add("sigmoid", builder.linear(attention.head_gate, x, builder.columns_of(x), heads))
+        share = builder.add("reshape", share, hint="gate", shape=(*builder.rows, heads, 1))
+        result = builder.add("mul", result, share, hint="gated")
     result = builder.add("reshape", result, hint="heads", shape=(*builder.rows, columns))
     if attention.out_norm is not None:
         result = builder.norm(attention.out_norm, result)
@@ -114,15 +121,16 @@ def output(builder: LayerBuilder, attention: Attention, x: str, result: str, gat
     return builder.linear(attention.out, result, columns, builder.names["width"])
 
 
-def sinks(builder: LayerBuilder, attention: Attention) -> str:
-    """Return the additional score of each head, [heads]."""
+def sinks(builder: LayerBuilder, attention: Attention) -> str | None:
+    """Return the additional score of each head, [heads]; None for a layer without."""
+    if attention.sinks is None or not attention.has_sinks.evaluate(builder.names):
+        return None
     name = f"{builder.path}{attention.sinks}"
     return builder.weights.value(name, (builder.names["heads"],), attention.where)
 
 
-def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
+def _heads(builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None, head_dim: int) -> str:
     """Return x [.., heads * head_dim] or [.., heads, head_dim] as the latter, clipped, and normalized by `norm`."""
-    head_dim = builder.names["head_dim"]
     bound = attention.clip.number(builder.names)
     if norm is not None and norm.over == "all":
         x = builder.norm(norm, x)
@@ -180,7 +188,7 @@ class Positions:
     def _rotated(self, builder: LayerBuilder, attention: Attention, x: str, norm: Norm | None) -> str:
         rope = rope_of(attention, builder.names, builder.template)
         if rope is not None:
-            cos, sin = self._rotations.of(rope, lambda name, table: self._placed(builder, name, table))
+            cos, sin = self._rotations.of(rope, builder.names, lambda name, table: self._placed(builder, name, table))
             x = rotated(builder, x, cos, sin, builder.template.ropes[rope].pairs)
         return builder.norm(norm, x) if norm is not None and attention.is_rotated_first else x
 

@@ -14,7 +14,8 @@ from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Source
 from ingot.load.hf.activations import ACTIVATIONS
-from ingot.load.hf.layers import Linear, Norm
+from ingot.load.hf.expression import Expression
+from ingot.load.hf.layers import Adapter, Linear, Norm
 from ingot.load.hf.mixture import Mixture
 from ingot.load.hf.recurrence import Recurrent
 from ingot.load.hf.settings import MAX_SIZE, Settings, layer_names
@@ -23,6 +24,7 @@ from ingot.load.hf.template import (
     Activate,
     Attention,
     Choose,
+    Concat,
     Gated,
     LayerInput,
     LayerInputs,
@@ -30,6 +32,7 @@ from ingot.load.hf.template import (
     Mlp,
     Project,
     Residual,
+    Row,
     Scale,
     Softcap,
     Spread,
@@ -38,6 +41,7 @@ from ingot.load.hf.template import (
     Sum,
     Template,
     Times,
+    WeightsOf,
 )
 from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
@@ -80,6 +84,7 @@ class LayerBuilder:
         self._constants: dict[tuple[float, DType], str] = {}
         self._layer_inputs: tuple[str, int] | None = None  # of all layers, and the size of one
         self._learned = "", ""  # the path of the weights of an mlp's activation, and the line that names it
+        self.embedding = ""  # of the tokens, which `concat` steps read
         self._sources = 0  # steps and matrices that serve as origins of nodes
         head = template.head
         self.is_tied = head is not None and bool(head.tied.evaluate(self.names))
@@ -99,7 +104,10 @@ class LayerBuilder:
     def enter_layer(self, layer: int) -> None:
         """Use the names and paths of a layer from here on."""
         self.names = layer_names(self.template, self.settings, layer)
-        self.path = self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
+        self.path = self._layer_path(layer)
+
+    def _layer_path(self, layer: int) -> str:
+        return self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
 
     def leave_layers(self) -> None:
         """Use the names and paths outside of layers again."""
@@ -191,10 +199,23 @@ class LayerBuilder:
         with self._from("Linear", path, path):
             result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
             if linear.bias.evaluate(self.names):
-                name = f"{path}.bias" if linear.bias_path is None else f"{self.path}{linear.bias_path}"
-                bias = self.weights.value(name, (outputs,), linear.where)
-                result = self.add("add", result, bias, hint=f"{linear.path}.biased")
+                result = self.add("add", result, self.bias(linear, path, outputs), hint=f"{linear.path}.biased")
+        if linear.adapter is not None and (rank := linear.adapter.rank.integer(self.names, 0, MAX_SIZE)):
+            result = self.add("add", result, self._adapted(linear, linear.adapter, rank, x, inputs, outputs))
         return result
+
+    def _adapted(self, linear: Linear, adapter: Adapter, rank: int, x: str, inputs: int, outputs: int) -> str:
+        """Return the product of an adapter with x."""
+        index = str(adapter.index.integer(self.names, 0, MAX_SIZE))
+        for path, rows, columns in ((adapter.down, inputs, rank), (adapter.up, rank, outputs)):
+            one = Linear(linear.where, path.replace("{index}", index), Expression("false", linear.where), False)
+            x = self.linear(one, x, rows, columns)
+        return x
+
+    def bias(self, linear: Linear, path: str, outputs: int) -> str:
+        """Return the bias of a linear layer at a path, [outputs]."""
+        names = [f"{self.path}{name}" for name in linear.bias_paths] or [f"{path}.bias"]
+        return self.weights.value(self.weights.first_of(names), (outputs,), linear.where)
 
     def norm(self, norm: Norm, x: str) -> str:
         """Normalize x over its last axis."""
@@ -218,8 +239,10 @@ class LayerBuilder:
             return x if bias is None else self.add("add", x, bias, hint=norm.path)
 
     def _norm_weight(self, norm: Norm, path: str, shape: tuple[int, ...]) -> str:
-        """Return the weight of a norm; {head} in its path: it is stored as one vector for each head."""
-        if "{head}" in path:
+        """Return the weight of a norm; {head} in its path: a folder stores it as one vector for each head, a GGUF file
+        as one matrix.
+        """
+        if "{head}" in path and not self.weights.has(f"{path}.weight"):
             heads, dim = shape
             parts = [
                 self.weights.value(f"{path.replace('{head}', str(head))}.weight", (dim,), norm.where)
@@ -227,7 +250,7 @@ class LayerBuilder:
             ]
             weight = self.add("reshape", self.add("concat", *parts, hint=norm.path, axis=0), shape=shape)
         else:
-            weight = self.weights.value(f"{path}.weight", shape, norm.where)
+            weight = self.weights.value(f"{path}.weight", shape, norm.where, is_exact=True)
         if norm.unit_offset.evaluate(self.names):
             weight = self.add("add", weight, self.constant(1.0), hint=f"{norm.path}.offset")
         return weight
@@ -261,21 +284,46 @@ class LayerBuilder:
             case Softcap(cap):
                 return self.softcap(cap.number(self.names), x)
             case Project(linear, size):
-                inputs = self.graph.type(x).shape[-1]
-                assert isinstance(inputs, int)
-                return self.linear(linear, x, inputs, size.integer(self.names, 1, MAX_SIZE))
+                return self.linear(linear, x, self.columns_of(x), size.integer(self.names, 1, MAX_SIZE))
             case Activate(activation):
                 return ACTIVATIONS[activation.word(self.names, ACTIVATIONS)](self, x)
             case Times():
                 shape = (step.size.integer(self.names, 1, MAX_SIZE),)
                 return self.add("mul", x, self.weights.value(f"{self.path}{step.path}", shape, step.where))
+            case Row():
+                return self._joined(step, x)
             case LayerInput():
                 return self._layer_input(step, x)
             case Spread() | Merge() | Streams():
                 return apply_streams(self, step, x)
+            case Concat():
+                axis = len(self.graph.type(x).shape) - 1
+                return self.add("concat", x, self.embedding, hint="concat", axis=axis)
+            case WeightsOf(layer, own, steps):
+                path = self.path
+                if own is None or not self.weights.has(f"{path}{own}"):
+                    self.path = self._layer_path(layer.integer(self.names, 0, self.names["layers"] - 1))
+                x = self.apply(steps, x)
+                self.path = path
+                return x
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
+
+    def _joined(self, row: Row, x: str) -> str:
+        """Add a row of a table to x, or append it to each row of x."""
+        rows, size = row.rows.integer(self.names, 1, MAX_SIZE), row.size.integer(self.names, 1, MAX_SIZE)
+        number = row.number.integer(self.names, 0, rows - 1)
+        table = self.table(row.path, rows, row.where, size)
+        found = self.add(
+            "slice", table, starts=(number, 0), stops=(number + 1, size), steps=(1, 1), hint=f"{row.path}.{number}"
+        )
+        if not row.is_appended:
+            return self.add("add", x, self.add("reshape", found, shape=(size,), hint=f"{row.path}.{number}"))
+        *outer, _ = self.graph.type(x).shape
+        found = self.add("reshape", found, shape=(*(1 for _ in outer), size), hint=f"{row.path}.{number}")
+        found = self.add("expand", found, shape=(*outer, size), hint=f"{row.path}.{number}")
+        return self.add("concat", x, found, hint="joined", axis=len(outer))
 
     def scaled(self, factor: float, x: str) -> str:
         """Compute factor * x."""
@@ -289,7 +337,7 @@ class LayerBuilder:
         return self.add("mul", capped, self.constant(cap), hint="capped")
 
     def _mlp(self, mlp: Mlp, x: str) -> str:
-        width, size = self.names["width"], mlp.size.integer(self.names, 1, MAX_SIZE)
+        width, size = self.columns_of(x), mlp.size.integer(self.names, 1, MAX_SIZE)
         activation = ACTIVATIONS[mlp.activation.word(self.names, ACTIVATIONS)]
         self._learned = f"{self.path}{mlp.learned}", mlp.where
         gate: str | None = None
@@ -310,7 +358,7 @@ class LayerBuilder:
         inner = activation(self, up) if gate is None else self.add("mul", activation(self, gate), up, hint="gated")
         if mlp.norm is not None:
             inner = self.norm(mlp.norm, inner)
-        return self.linear(mlp.down, inner, size, width)
+        return self.linear(mlp.down, inner, size, self.names["width"])
 
     def _sparse(self, x: str, share: float) -> str:
         """Compute relu(x - bound): the bound is above a share of a normal distribution with x's mean and variance.
@@ -325,6 +373,12 @@ class LayerBuilder:
         deviation = self.add("sqrt", self.add("reduce_mean", square, axes=axes, keepdims=True))
         bound = self.add("mul", deviation, self.constant(NormalDist().inv_cdf(share)), hint="bound")
         return self.add("relu", self.add("sub", centred, bound, hint="cut"))
+
+    def columns_of(self, x: str) -> int:
+        """Return the size of the last axis."""
+        *_, columns = self.graph.type(x).shape
+        assert isinstance(columns, int)
+        return columns
 
     def columns(self, x: str, start: int, stop: Known | None, step: int = 1) -> str:
         """Slice a range of the last axis."""

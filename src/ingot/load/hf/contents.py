@@ -14,8 +14,9 @@ from ingot.support.files import release
 
 _SAMPLE_BYTES = 4096
 
-# Exponent bits of a float: all set for an infinity or NaN; a NaN also has a nonzero fraction.
-_EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
+# The bits of infinity; those of a NaN are more. Floats of 8 bits have one NaN, and no infinity.
+_INFINITIES = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
+_NANS = {"f8e4m3fn": 0x7F}
 
 
 def fingerprint(folder: Folder) -> str:
@@ -55,15 +56,18 @@ class Nonfinite:
 def nonfinite_tensors(folder: Folder) -> Iterator[Nonfinite]:
     """Yield the weights that contain NaN or infinities; reads every byte, some megabytes at a time."""
     for name, tensor in folder.tensors.items():
-        exponent = _EXPONENTS.get(tensor.dtype.name)
-        if exponent is None:
+        infinity, nan = _INFINITIES.get(tensor.dtype.name), _NANS.get(tensor.dtype.name)
+        if infinity is None and nan is None:
             continue
         bits = np.dtype(f"u{tensor.dtype.itemsize}")
         magnitude = np.array((1 << 8 * tensor.dtype.itemsize - 1) - 1, bits)
         nans = infinities = 0
         for piece in tensor.pieces():
             magnitudes = piece.view(bits) & magnitude
-            nans += int(np.count_nonzero(magnitudes > exponent))
-            infinities += int(np.count_nonzero(magnitudes == exponent))
+            if infinity is None:
+                nans += int(np.count_nonzero(magnitudes == nan))
+            else:
+                nans += int(np.count_nonzero(magnitudes > infinity))
+                infinities += int(np.count_nonzero(magnitudes == infinity))
         if nans or infinities:
             yield Nonfinite(name, nans, infinities)

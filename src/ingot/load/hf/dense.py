@@ -50,6 +50,7 @@ class _CausalAttention:
     def __init__(self, template: Template, settings: Settings, context: int):
         self._positions, self._context = Positions(Rotations(template, settings, context), context, _placed), context
         self._masks: dict[tuple[int, int], str] = {}
+        self._tables: dict[bytes, str] = {}
         self._kept = Kept()
 
     def __call__(self, builder: LayerBuilder, attention: Attention, x: str) -> str:
@@ -68,9 +69,12 @@ class _CausalAttention:
         )
         mask = [self._near(builder, window, segment)] if window or segment else []
         scale = attention.scale.number(names)
-        if softcap or attention.sinks is not None:
+        table = None if attention.alibi is None else attention.alibi.table(names, self._context, from_key=True)
+        biases = None if table is None else self._biases(builder, table)
+        sink = sinks(builder, attention)
+        if softcap or biases or sink is not None:
             mask = mask or [self._near(builder, 0, 0)]
-            result = self._plain(builder, q, k, v, mask, scale, softcap, attention)
+            result = self._plain(builder, q, k, v, mask, scale, softcap, biases, sink)
         else:
             result = builder.add("attention", q, k, v, *mask, hint="attention", scale=scale, causal=True)
         return output(builder, attention, x, builder.add("permute", result, axes=(0, 2, 1, 3)), gate)
@@ -84,19 +88,33 @@ class _CausalAttention:
         mask: list[str],
         scale: float,
         softcap: float,
-        attention: Attention,
+        biases: str | None,
+        sink: str | None,
     ) -> str:
-        """Compute attention with soft-capped scores, or with sinks, in plain ops."""
+        """Compute attention with soft-capped or biased scores, or with sinks, in plain ops."""
         k, v = self._for_each_head(builder, k), self._for_each_head(builder, v)
         scores = builder.softcap(softcap, builder.add("matmul", q, k, transpose_b=True, scale=scale))
+        if biases is not None:
+            scores = builder.add("add", scores, biases, hint="biased")
         scores = builder.add("where", *mask, scores, builder.constant(float("-inf")))
-        if attention.sinks is None:
+        if sink is None:
             return builder.add("matmul", builder.add("softmax", scores, axis=3), v, hint="attention")
         *outer, length = builder.graph.type(scores).shape
-        sink = builder.add("reshape", sinks(builder, attention), hint="sinks", shape=(1, outer[1], 1, 1))
+        sink = builder.add("reshape", sink, hint="sinks", shape=(1, outer[1], 1, 1))
         sink = builder.add("expand", sink, hint="sinks", shape=(*outer, 1))
         weights = builder.add("softmax", builder.add("concat", scores, sink, axis=3), axis=3)
         return builder.add("matmul", builder.columns(weights, 0, length), v, hint="attention")
+
+    def _biases(self, builder: LayerBuilder, table: np.ndarray) -> str:
+        """Return the biases of the scores of each key, [heads, 1, length]."""
+        content, length = table.tobytes(), builder.rows[1]
+        if content not in self._tables:
+            weight = builder.graph.add_weight(builder.graph.fresh("position_biases"), table[:, None])
+            stops = (len(table), 1, length)
+            self._tables[content] = builder.graph.add(
+                "slice", [weight], "position_biases.first", starts=(0, 0, 0), stops=stops, steps=(1, 1, 1)
+            ).output
+        return self._tables[content]
 
     def _for_each_head(self, builder: LayerBuilder, x: str) -> str:
         """Repeat each head of keys or values for its group of query heads."""

@@ -36,6 +36,26 @@ def _rounded(value: float) -> float:
     return float(np.float32(value).astype(bf16.numpy))
 
 
+def _length(entries: list[Any]) -> int:
+    """Return the number of entries of a list."""
+    if not isinstance(entries, list):
+        raise TypeError(f"the length of {_shown(entries)}, expected a list")
+    return len(entries)
+
+
+def _indices(entries: list[Any], entry: Any) -> list[int]:
+    """Return the indices of the entries of a list that are equal to one."""
+    return [i for i in range(_length(entries)) if entries[i] == entry]
+
+
+def _index(entries: list[Any], entry: Any) -> int:
+    """Return the index of the first entry of a list that is equal to one, which the list must have."""
+    found = _indices(entries, entry)
+    if not found:
+        raise ValueError(f"no {_shown(entry)} in the list")
+    return found[0]
+
+
 def _power(a: float, b: float) -> Any:
     """Compute a ** b, for a small b."""
     if abs(b) > _MAX_EXPONENT:
@@ -62,7 +82,10 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-_CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int, "log": math.log, "bf16": _rounded}
+_CALLS: dict[str, Callable[..., Any]] = {
+    "min": min, "max": max, "int": int, "log": math.log, "bf16": _rounded, "len": _length, "indices": _indices,
+    "index": _index,
+}  # fmt: skip
 _WORDS = {"true": True, "false": False, "null": None}
 _SYNTAX = (
     ast.Constant, ast.Name, ast.List, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp,

@@ -25,6 +25,7 @@ from ingot.ops.kv_cache import CACHE_BLOCK
 
 MAX_CONTEXT = 1 << 22  # tokens of a context
 _MOST_PREDICTING = 16  # layers for later tokens
+_KINDS = ("decoder", "encoder")
 CLASSIFIER = "ForSequenceClassification"  # the end of an architecture's name
 
 
@@ -84,14 +85,14 @@ def load_language_model(
     found = Weights(graph, folder, template, weights)
     each = -(-context // CACHE_BLOCK)
     blocks = sequences * each if cache_positions is None else max(each, -(-cache_positions // CACHE_BLOCK))
-    windows = None
-    if rows is not None and template.kind == "decoder":
+    windows, kind, vocab = None, _kind(template, settings), settings.values["vocab"]
+    if rows is not None and kind == "decoder":
         with _template_errors(template):
             windows = windows_of(template, settings, context=context, sequences=sequences, rows=rows, most=blocks)
     cache = {"cache_blocks": blocks, "cache_dtype": cache_dtype, "slots": sequences, "windows": windows}
     _build(graph, template, settings, found, context=context, **cache)
     found.finish(_ignored(template, settings, found.prefix, folder.config))
-    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config, blocks, windows)
+    return LanguageModel(graph, kind, context, vocab, folder.config, blocks, windows)
 
 
 def load_dense(folder: Folder, context: int) -> LanguageModel:
@@ -101,7 +102,7 @@ def load_dense(folder: Folder, context: int) -> LanguageModel:
     Raises as `load_language_model`, and UnsupportedError for an encoder.
     """
     template, settings = _described(folder)
-    if template.kind == "encoder":
+    if _kind(template, settings) == "encoder":
         raise UnsupportedError(f"{folder.path}: cannot be trained on text, got an encoder, expected a decoder")
     context = _context(template, settings, context)
     graph = Graph(template.name)
@@ -109,7 +110,7 @@ def load_dense(folder: Folder, context: int) -> LanguageModel:
     with _template_errors(template):
         build_dense(graph, template, settings, found, context)
     found.finish(_ignored(template, settings, found.prefix, folder.config))
-    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+    return LanguageModel(graph, _kind(template, settings), context, settings.values["vocab"], folder.config)
 
 
 def load_classifier(folder: Folder, *, context: int, weights: DType | None = None) -> LanguageModel:
@@ -119,7 +120,7 @@ def load_classifier(folder: Folder, *, context: int, weights: DType | None = Non
     """
     template, settings = _described(folder)
     labels = labels_of(folder)
-    if labels is None:
+    if labels is None or _kind(template, settings) == "decoder":
         raise UnsupportedError(f"{folder.path}: no classifier, expected an encoder ...{CLASSIFIER}")
     context = _context(template, settings, context)
     graph = Graph(template.name)
@@ -127,7 +128,7 @@ def load_classifier(folder: Folder, *, context: int, weights: DType | None = Non
     with _template_errors(template):
         build_encoder(graph, template, settings, found, labels)
     found.finish(_ignored(template, settings, found.prefix, folder.config))
-    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+    return LanguageModel(graph, _kind(template, settings), context, settings.values["vocab"], folder.config)
 
 
 def labels_of(folder: Folder) -> int | None:
@@ -148,7 +149,12 @@ def labels_of(folder: Folder) -> int | None:
 
 def kind_of(folder: Folder) -> str:
     """Return whether a folder's model is a "decoder" or an "encoder". Raises LoadError, UnsupportedError."""
-    return _described(folder)[0].kind
+    return _kind(*_described(folder))
+
+
+def _kind(template: Template, settings: Settings) -> str:
+    """Return whether a model is a "decoder" or an "encoder". Raises LoadError."""
+    return template.kind.word({**settings.values, **{kind: kind for kind in _KINDS}}, _KINDS)
 
 
 def longest_context(folder: Folder) -> int:
@@ -200,7 +206,7 @@ def misfits(folder: Folder) -> tuple[Template, list[Misfit]]:
 def _build(graph: Graph, template: Template, settings: Settings, found: Weights, **cache: Any) -> None:
     """Build a model in an empty graph; cache: options of `build_decoder`, unused for an encoder."""
     with _template_errors(template):
-        if template.kind == "encoder":
+        if _kind(template, settings) == "encoder":
             build_encoder(graph, template, settings, found)
         else:
             build_decoder(graph, template, settings, found, **cache)

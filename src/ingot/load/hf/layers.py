@@ -11,14 +11,31 @@ from ingot.load.hf.expression import Expression
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """A product of low rank that is added to that of a linear layer: up(down(x)) with `rank` elements; 0 for none.
+
+    {index} in a path is the number `index`.
+    """
+
+    down: str
+    up: str
+    rank: Expression
+    index: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Linear:
-    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true; bias_path: its name if other."""
+    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true.
+
+    bias_paths: other names of the bias; the first one that the folder has is read.
+    """
 
     where: str
     path: str
     bias: Expression
     transposed: bool
-    bias_path: str | None = None
+    bias_paths: tuple[str, ...] = ()
+    adapter: Adapter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +81,13 @@ class Latent:
     plain: Expression
     rotated: Expression
     value: Expression
+
+
+def read_adapter(item: Item) -> Adapter:
+    """Return the adapter that an item describes. Raises LoadError."""
+    found = item.fields(("down", "up", "rank"), ("index",))
+    index = found["index"].expression() if "index" in found else Expression("0", item.where)
+    return Adapter(found["down"].text(), found["up"].text(), found["rank"].expression(), index)
 
 
 def read_latent(item: Item, linear: Callable[[Item], Linear], norm: Callable[[Item], Norm]) -> Latent:

@@ -56,23 +56,57 @@ class Clamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
-    """A router selects `chosen` of `count` gated mlps for each row; their results are summed, weighted by its scores.
+class LatentExperts:
+    """Experts that read `into` of the rows, vectors of `size` elements; `out_of` maps their sum back.
 
-    The experts with the largest score plus `correction`, a tensor with one row if correction_rank is 2, are selected.
+    If `size` is 0, they read the rows.
+    """
+
+    into: Linear
+    out_of: Linear
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A tensor that is added to the scores for the selection, where `when` is true; rank 2: it is stored as one row.
+
+    is_optional: whether files without it select by the scores alone.
+    """
+
+    tensor: str
+    rank: int
+    when: Expression
+    is_optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """How some files store all experts: the gate and up projections in one tensor, and those of `down` in another."""
+
+    gate_up: Experts
+    down: Experts
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A router selects `chosen` of `count` mlps for each row; their results are summed, weighted by its scores.
+
+    The experts with the largest corrected score are selected. Without gate, an expert is down(activation(up)).
     """
 
     where: str
     router: Linear
     scores: str
-    correction: str | None
-    correction_rank: int
+    correction: Correction | None
     groups: Groups | None
     count: Expression
+    identities: Expression  # the number of further experts, which return the row as it is
     chosen: Expression
     weights: str  # "scores", or the "softmax" or "sigmoid" of the selected ones
     normalised: Expression  # whether the weights of the selected experts are normalized to sum 1
     floor: Expression  # the least number to divide by
+    epsilon: Expression  # added to the number to divide by
     factor: Expression  # of the weights
     at: str  # what the weights multiply: "output" of the experts, or their "input"
     jitter: Expression  # the margin of sparsemixer
@@ -80,6 +114,8 @@ class Mixture:
     up: Experts | None
     gate_up: Experts | None
     down: Experts
+    together: Together | None  # used if the file has its tensors
+    latent: LatentExperts | None
     activation: Expression
     clamp: Clamp | None
     size: Expression
@@ -93,13 +129,16 @@ def read_mixture(item: Item, linear: Callable[[Item], Linear], activation: Expre
     found = item.fields(
         ("router", "down", "count", "chosen", "normalised", "size"),
         (
-            "gate", "up", "gate_up", "activation", "scores", "correction", "groups", "weights", "floor", "factor", "at",
-            "jitter", "clamp",
+            "gate", "up", "gate_up", "activation", "scores", "correction", "groups", "weights", "floor", "epsilon",
+            "factor", "at", "jitter", "clamp", "latent", "together",
+            "identities",
         ),
     )  # fmt: skip
     projections = {key for key in ("gate", "up", "gate_up") if key in found}
-    if projections not in ({"gate", "up"}, {"gate_up"}):
-        raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected gate and up, or gate_up")
+    if projections not in ({"gate", "up"}, {"gate_up"}, {"up"}):
+        raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected up, gate or gate_up")
+    if "together" in found and projections != {"gate", "up"}:
+        raise LoadError(f"{item.where}: together: got {sorted(projections)} next to it, expected gate and up")
     transposed = linear(found["router"]).transposed
     experts = {key: _experts(found[key], transposed) for key in ("gate", "up", "gate_up", "down") if key in found}
 
@@ -109,19 +148,19 @@ def read_mixture(item: Item, linear: Callable[[Item], Linear], activation: Expre
     def word(key: str, *options: str) -> str:
         return found[key].word(*options) if key in found else options[0]
 
-    correction, rank = _correction(found["correction"]) if "correction" in found else (None, 1)
     return Mixture(
         item.where,
         linear(found["router"]),
         scores=word("scores", *SCORES),
-        correction=correction,
-        correction_rank=rank,
+        correction=_correction(found["correction"]) if "correction" in found else None,
         groups=_groups(found["groups"]) if "groups" in found else None,
         count=found["count"].expression(),
+        identities=number("identities", "0"),
         chosen=found["chosen"].expression(),
         weights=word("weights", "scores", "softmax", "sigmoid"),
         normalised=found["normalised"].expression(),
         floor=number("floor", "0"),
+        epsilon=number("epsilon", "0"),
         factor=number("factor", "1"),
         at=word("at", "output", "input"),
         jitter=number("jitter", "0"),
@@ -129,6 +168,8 @@ def read_mixture(item: Item, linear: Callable[[Item], Linear], activation: Expre
         up=experts.get("up"),
         gate_up=experts.get("gate_up"),
         down=experts["down"],
+        together=_together(found["together"], transposed) if "together" in found else None,
+        latent=_latent(found["latent"], linear) if "latent" in found else None,
         activation=found["activation"].expression() if "activation" in found else activation,
         clamp=_clamp(found["clamp"]) if "clamp" in found else None,
         size=found["size"].expression(),
@@ -149,11 +190,22 @@ def _experts(item: Item, transposed: bool) -> Experts:
     )
 
 
-def _correction(item: Item) -> tuple[str, int]:
-    if item.is_text:
-        return item.text(), 1
-    found = item.fields(("tensor", "rank"))
-    return found["tensor"].text(), int(found["rank"].word("1", "2"))
+def _together(item: Item, transposed: bool) -> Together:
+    found = item.fields(("gate_up", "down"))
+    return Together(_experts(found["gate_up"], transposed), _experts(found["down"], transposed))
+
+
+def _latent(item: Item, linear: Callable[[Item], Linear]) -> LatentExperts:
+    found = item.fields(("into", "out_of", "size"))
+    return LatentExperts(linear(found["into"]), linear(found["out_of"]), found["size"].expression())
+
+
+def _correction(item: Item) -> Correction:
+    found = {"tensor": item} if item.is_text else item.fields(("tensor",), ("rank", "when", "optional"))
+    rank = int(found["rank"].word("1", "2")) if "rank" in found else 1
+    when = found["when"].expression() if "when" in found else Expression("true", item.where)
+    is_optional = "optional" in found and found["optional"].word("true", "false") == "true"
+    return Correction(found["tensor"].text(), rank, when, is_optional)
 
 
 def _groups(item: Item) -> Groups:

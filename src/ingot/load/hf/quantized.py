@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import LoadError, UnsupportedError
+from ingot.errors import LoadError
 from ingot.ir.dtype import DType, bf16, f8e8m0, f16, f32, i4, i8, i32, i64, u4, u8
 from ingot.ir.graph import OPS, Graph
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.safetensors import StoredTensor
-from ingot.load.hf.strict_json import shown
 from ingot.load.quantized import grouped
 from ingot.ops.index import inverse_order
 from ingot.support.files import release
@@ -32,7 +31,7 @@ from ingot.support.files import release
 VERSION = 1  # of the folders that Ingot writes
 GROUPS = (32, 64, 128)  # elements that share a scale in Ingot's format
 CODES, SCALES, ZEROS = "codes", "scales", "zeros"  # suffixes of the tensors of a matrix
-_SCALE_DTYPES = (f16, bf16, f32)
+SCALE_DTYPES = (f16, bf16, f32)  # of scales in files
 _READ_BYTES = 4 << 20  # chunk size for reading scales
 _UNSIGNED = {4: u4, 8: u8}
 _SIGNED = {4: i4, 8: i8}
@@ -65,30 +64,8 @@ class QuantizedTensors(ABC):
         """Return whether a weight, such as "layers.0.q.weight", is quantized."""
 
     @abstractmethod
-    def read(self, name: str, n: int, k: int) -> QuantizedMatrix:
-        """Return the quantized values of a weight. Raises LoadError, UnsupportedError."""
-
     def value(self, name: str, n: int, k: int) -> str:
         """Return the f32 value [n, k] of a quantized weight. Raises LoadError, UnsupportedError."""
-        found = self.read(name, n, k)
-        values, scale, zero = found.values, found.scale, found.zero
-        if found.order is not None:
-            order = self.constant(f"{name}.order", found.order)
-            values = self.add("gather", values, order, name=f"{name}.grouped", axis=1)
-        groups = self.graph.type(scale).shape[1]
-        assert isinstance(groups, int)
-        axis, block = 1, k // groups
-        if groups == 1:
-            axis, block = 0, 0
-            scale = self.add("reshape", scale, name=f"{name}.scale", shape=(n,))
-            zero = zero and self.add("reshape", zero, name=f"{name}.zero", shape=(n,))
-        operands = [values, scale, *([zero] if zero else [])]
-        value = self.add("dequantize", *operands, name=f"{name}.decoded", axis=axis, block=block, dtype=f32)
-        if found.order is not None:
-            restored = inverse_order(found.order)
-            assert restored is not None
-            value = self.add("gather", value, self.constant(f"{name}.order", restored), name=f"{name}.ordered", axis=1)
-        return value
 
     def add(self, op: str, *operands: str, name: str, **attributes: Any) -> str:
         """Add a node."""
@@ -113,6 +90,35 @@ class QuantizedTensors(ABC):
         """Add such a tensor as a weight of the graph."""
         return self.graph.add_weight(name, self.stored(name, dtypes, shape).array())
 
+
+class IntegerTensors(QuantizedTensors):
+    """Matrices that are stored as integers with scales, and perhaps with zero points."""
+
+    @abstractmethod
+    def read(self, name: str, n: int, k: int) -> QuantizedMatrix:
+        """Return the quantized values of a weight. Raises LoadError, UnsupportedError."""
+
+    def value(self, name: str, n: int, k: int) -> str:
+        found = self.read(name, n, k)
+        values, scale, zero = found.values, found.scale, found.zero
+        if found.order is not None:
+            order = self.constant(f"{name}.order", found.order)
+            values = self.add("gather", values, order, name=f"{name}.grouped", axis=1)
+        groups = self.graph.type(scale).shape[1]
+        assert isinstance(groups, int)
+        axis, block = 1, k // groups
+        if groups == 1:
+            axis, block = 0, 0
+            scale = self.add("reshape", scale, name=f"{name}.scale", shape=(n,))
+            zero = zero and self.add("reshape", zero, name=f"{name}.zero", shape=(n,))
+        operands = [values, scale, *([zero] if zero else [])]
+        value = self.add("dequantize", *operands, name=f"{name}.decoded", axis=axis, block=block, dtype=f32)
+        if found.order is not None:
+            restored = inverse_order(found.order)
+            assert restored is not None
+            value = self.add("gather", value, self.constant(f"{name}.order", restored), name=f"{name}.ordered", axis=1)
+        return value
+
     def groups(self, name: str, k: int, axis: int) -> int:
         """Return the number of column groups of a matrix, by the length of its scales along an axis.
 
@@ -133,9 +139,9 @@ class QuantizedTensors(ABC):
         """Return scales [n, groups] as f16, the dtype of the quantized kernels, or as f32 if f16 cannot represent all
         of them.
         """
-        value = self.weight(name, _SCALE_DTYPES, shape)
+        value = self.weight(name, SCALE_DTYPES, shape)
         stored_dtype, scales = self.graph.type(value).dtype, self.graph.data(value)
-        dtype = f16 if scales is not None and _fit_f16(scales) else f32
+        dtype = f16 if scales is not None and fit_f16(scales) else f32
         if stored_dtype is not dtype:
             value = self.add("cast", value, name=f"{name}.{dtype}", dtype=dtype)
         return self.add("permute", value, name=f"{name}.rows", axes=(1, 0)) if transposed else value
@@ -157,7 +163,7 @@ class QuantizedTensors(ABC):
         return None if np.array_equal(together, np.arange(k)) else together
 
 
-def _fit_f16(scales: np.ndarray) -> bool:
+def fit_f16(scales: np.ndarray) -> bool:
     """Return whether f16 represents each scale exactly. Pages of a mapped file are released."""
     if scales.dtype == f16.numpy:
         return True
@@ -173,7 +179,7 @@ def _fit_f16(scales: np.ndarray) -> bool:
     return True
 
 
-class _IngotTensors(QuantizedTensors):
+class IngotTensors(IntegerTensors):
     """Ingot's format. `<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two values per byte; `.scales`; `.zeros` for
     U8.
     """
@@ -199,7 +205,7 @@ class _IngotTensors(QuantizedTensors):
         return QuantizedMatrix(self.add("unpack", packed, name=f"{values}.u4", axis=1, dtype=u4), scale, zero)
 
 
-class _CompressedTensors(QuantizedTensors):
+class CompressedTensors(IntegerTensors):
     """`weight_packed` I32 [n, k / values per integer], or `weight` I8 [n, k]; with `weight_scale`, `weight_zero_point`
     and `weight_g_idx`. Packed values are signed ones plus half of their range.
     """
@@ -253,7 +259,7 @@ class _CompressedTensors(QuantizedTensors):
         return self.add("slice", unpacked, name=f"{value}.all", starts=(0, 0), stops=shape, steps=(1, 1))
 
 
-class _Gptq(QuantizedTensors):
+class Gptq(IntegerTensors):
     """`qweight` I32 [k / values per integer, n], `qzeros` I32 [groups, n / values per integer], `scales` [groups, n],
     `g_idx` [k].
 
@@ -309,7 +315,7 @@ class _Gptq(QuantizedTensors):
         return np.ascontiguousarray((stored + np.uint8(self._offset)).T) & np.uint8(2**self._bits - 1)
 
 
-class _Awq(_Gptq):
+class Awq(Gptq):
     """`qweight` I32 [k, n / 8], the rest as in GPTQ; of eight columns in an integer, the even ones come first."""
 
     def __init__(self, graph: Graph, folder: Folder):
@@ -331,7 +337,7 @@ class _Awq(_Gptq):
         return np.ascontiguousarray(rows.reshape(n // 8, 2, 4, groups).swapaxes(1, 2)).reshape(n, groups)
 
 
-class _Mxfp4(QuantizedTensors):
+class Mxfp4(IntegerTensors):
     """Experts in MXFP4: `<name>_blocks` U8 [experts, n, k / 32, 16], of two elements in a byte, and `<name>_scales` U8
     [experts, n, k / 32], exponents plus 127 (OCP Microscaling Formats, 2023).
 
@@ -364,78 +370,3 @@ class _Mxfp4(QuantizedTensors):
         scale = self.add("cast", scale, name=f"{scales}.f32", dtype=f32)
         scale = self.add("mul", scale, self.constant("mxfp4.half", np.array(0.5, np.float32)), name=f"{scales}.halved")
         return QuantizedMatrix(values, self.add("cast", scale, name=f"{scales}.f16", dtype=f16) if is_exact else scale)
-
-
-def quantized_tensors(graph: Graph, folder: Folder) -> QuantizedTensors | None:
-    """Return the reader of the matrices that a folder's `quantization_config` describes; None without this key.
-
-    Raises LoadError for a malformed config, UnsupportedError for a format that Ingot does not read.
-    """
-    config = folder.config.get("quantization_config")
-    if config is None:
-        return None
-    where = f"{folder.path}/config.json: quantization_config"
-    if not isinstance(config, dict):
-        raise LoadError(f"{where}: got {shown(config)}, expected an object")
-    method = config.get("quant_method")
-    match method:
-        case "ingot":
-            _expect(where, config, "version", (VERSION,))
-            return _IngotTensors(graph, folder)
-        case "compressed-tensors":
-            _expect_compressed(where, config)
-            return _CompressedTensors(graph, folder)
-        case "gptq":
-            bits = _expect(where, config, "bits", (4, 8))
-            layout = _expect(where, config, "checkpoint_format", ("gptq", "gptq_v2", None))
-            _expect(where, config, "pack_dtype", ("int32", None))
-            if config.get("dynamic"):
-                raise UnsupportedError(f"{where}.dynamic: got {shown(config['dynamic'])}, expected none")
-            return _Gptq(graph, folder, bits, 0 if layout == "gptq_v2" else 1)
-        case "awq":
-            _expect(where, config, "bits", (4,))
-            _expect(where, config, "version", ("gemm", "GEMM"))
-            _expect(where, config, "zero_point", (True,))
-            return _Awq(graph, folder)
-        case "mxfp4":
-            return _Mxfp4(graph, folder)
-    raise UnsupportedError(
-        f"{where}.quant_method: got {shown(method)}, expected ingot, compressed-tensors, gptq, awq or mxfp4"
-    )
-
-
-def _expect(where: str, config: dict[str, Any], key: str, known: tuple[Any, ...]) -> Any:
-    """Return a config value that is one of the known ones, of the same type. Raises UnsupportedError."""
-    value = config.get(key)
-    if not any(value == each and type(value) is type(each) for each in known):
-        raise UnsupportedError(f"{where}.{key}: got {shown(value)}, expected {' or '.join(map(str, known))}")
-    return value
-
-
-def _expect_compressed(where: str, config: dict[str, Any]) -> None:
-    """Check for integers of 4 or 8 bits, and no option that would change the computation."""
-    _expect(where, config, "format", ("pack-quantized", "int-quantized", "naive-quantized"))
-    for key in ("kv_cache_scheme", "transform_config"):
-        if config.get(key):
-            raise UnsupportedError(f"{where}.{key}: got {shown(config[key])}, expected none")
-    sparsity = config.get("sparsity_config")
-    if sparsity and not (isinstance(sparsity, dict) and sparsity.get("format") == "dense"):
-        raise UnsupportedError(f"{where}.sparsity_config: got {shown(sparsity)}, expected none or dense")
-    groups = config.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
-        raise LoadError(f"{where}.config_groups: got {shown(groups)}, expected an object of groups")
-    for name, group in groups.items():
-        here = f"{where}.config_groups.{name}"
-        weights = group.get("weights") if isinstance(group, dict) else None
-        if not isinstance(weights, dict):
-            raise LoadError(f"{here}.weights: got {shown(weights)}, expected an object")
-        _expect(f"{here}.weights", weights, "num_bits", (4, 8))
-        _expect(f"{here}.weights", weights, "type", ("int",))
-        _expect(f"{here}.weights", weights, "strategy", ("group", "channel"))
-        inputs = group.get("input_activations")
-        if inputs and not (isinstance(inputs, dict) and inputs.get("dynamic") is True):
-            raise UnsupportedError(f"{here}.input_activations: got {shown(inputs)}, expected none or dynamic ones")
-        if group.get("output_activations"):
-            raise UnsupportedError(
-                f"{here}.output_activations: got {shown(group['output_activations'])}, expected none"
-            )

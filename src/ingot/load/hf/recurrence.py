@@ -20,8 +20,14 @@ KINDS: dict[str, dict[str, str | None]] = {
     },
     "gated_delta": {
         "heads": None, "head_dim": None, "key_heads": None, "key_dim": None, "layout": "'separate'", "norm_eps": None,
-        **_CONV,
+        "decay": "'head'", "decay_rank": "0", "least_decay": "null", "beta_factor": "1", "gate": "'silu'",
+        "gate_rank": "0", "out": "'o_proj'", **_CONV,
     },
+    "lightning": {
+        "heads": None, "head_dim": None, "slope": None, "activation": "'silu'", "norm_eps": None,
+    },
+    "time_mix": {"inner": None},
+    "channel_mix": {"inner": None},
     "rg_lru": {"inner": None, "blocks": None, "activation": "'gelu_pytorch_tanh'", **_CONV},
 }  # fmt: skip
 

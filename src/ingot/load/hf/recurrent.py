@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,6 +79,11 @@ class _Layer:
         builder = self.builder
         return builder.weights.value(builder.full_path(self.path(name)), shape, self.step.where, is_exact=True)
 
+    def vector(self, name: str, size: int) -> str:
+        """Return a weight [size], which may be stored with more axes of size 1; it is never rounded."""
+        builder = self.builder
+        return builder.weights.vector(builder.full_path(self.path(name)), size, self.step.where)
+
     def linear(
         self, name: str, x: str, inputs: int, outputs: int, bias: str = "false", min_bits: int = MIN_BITS
     ) -> str:
@@ -112,7 +117,8 @@ class _Layer:
 
     def rate(self, *shape: int) -> str:
         """Return -exp(A_log), the rates at which a state decays."""
-        return self.add("neg", self.add("exp", self.weight("A_log", *shape), hint="rate"), hint="rate")
+        stored = self.weight("A_log", *shape) if len(shape) > 1 else self.vector("A_log", *shape)
+        return self.add("neg", self.add("exp", stored, hint="rate"), hint="rate")
 
     def norm(self, x: str, size: int = 0, *, name: str | None = None, eps: float) -> str:
         """Normalize the last axis by its root mean square; name: of the weight [size], if any."""
@@ -136,21 +142,51 @@ class _Layer:
         graph.set_state(state, update)
         return out
 
-    def conv(self, name: str, x: str, channels: int) -> str:
-        """Convolve each channel of x [rows, channels] over the last `taps` rows of its sequence."""
-        taps = self.size("taps")
-        stored = self.weight(f"{name}.weight", channels, 1, taps)
-        weight = self.add("reshape", stored, hint=f"{name}.rows", shape=(channels, taps))
+    def conv(self, names: Sequence[str], x: str, sizes: Sequence[int]) -> str:
+        """Convolve each channel of x [rows, sum of sizes] over the last `taps` rows of its sequence.
+
+        names: of the weights, which have consecutive parts of the channels, each of its size.
+        """
+        taps, channels, name = self.size("taps"), sum(sizes), names[0]
+        paths = [self.builder.full_path(self.path(f"{each}.weight")) for each in names]
+        rows = self.builder.weights.rows_of(paths, sizes)
+        stored = [self.weight(f"{each}.weight", size, 1, taps) for each, size in zip(names, rows, strict=True)]
+        weight = stored[0] if len(stored) == 1 else self.add("concat", *stored, hint=f"{name}.all", axis=0)
+        weight = self.add("reshape", weight, hint=f"{name}.rows", shape=(channels, taps))
         weight = self.add("permute", weight, hint=f"{name}.taps", axes=(1, 0))
         bias = [self.weight(f"{name}.bias", channels)] if self.value("conv_bias") else []
         return self.recur("causal_conv", "conv", (taps - 1, channels), x, weight, more=bias)
+
+    def mixed_with_last(self, what: str, x: str, *names: str) -> list[str]:
+        """Mix x [rows, width] with the last row of its sequence, by the weight `time_mix_<name>` of each name.
+
+        what: the name of the state.
+        """
+        add, graph, width = self.add, self.builder.graph, self.width
+        taps = np.array([[1.0], [0.0]], np.float32) * np.ones(width, np.float32)
+        weight = graph.add_constant(graph.fresh("shift.taps"), taps)
+        last = self.recur("causal_conv", what, (1, width), x, weight)
+        found = []
+        for name in names:
+            share = self.vector(f"time_mix_{name}", width)
+            rest = add("sub", self.builder.constant(1.0), share, hint="rest")
+            found.append(add("add", add("mul", x, share, hint=name), add("mul", last, rest, hint=name), hint=name))
+        return found
+
+    def low_rank(self, name: str, x: str, rank: str, outputs: int, min_bits: int = MIN_BITS) -> str:
+        """Multiply by `<name>_proj`, or by `<name>_a_proj` and `<name>_b_proj` if the option `rank` is not 0."""
+        between = self.step.options[rank].integer(self.builder.names, 0, MAX_SIZE)
+        if not between:
+            return self.linear(f"{name}_proj", x, self.width, outputs, min_bits=min_bits)
+        x = self.linear(f"{name}_a_proj", x, self.width, between, min_bits=min_bits)
+        return self.linear(f"{name}_b_proj", x, between, outputs, min_bits=min_bits)
 
 
 def _short_conv(layer: _Layer, x: str) -> str:
     """Gate rows before and after a convolution. Liquid AI, "LFM2 Technical Report", 2025."""
     width = layer.width
     b, c, inner = layer.parts(layer.linear("in_proj", x, width, 3 * width, "bias"), width, width, width)
-    mixed = layer.conv("conv", layer.add("mul", b, inner, hint="gated"), width)
+    mixed = layer.conv(["conv"], layer.add("mul", b, inner, hint="gated"), [width])
     return layer.linear("out_proj", layer.add("mul", c, mixed, hint="gated"), width, width, "bias")
 
 
@@ -158,7 +194,7 @@ def _mamba(layer: _Layer, x: str) -> str:
     """A selective state-space layer. Gu and Dao, "Mamba: Linear-Time Sequence Modeling", 2023."""
     inner, size, rank = layer.size("inner"), layer.size("size"), layer.size("rank")
     values, gate = layer.parts(layer.linear("in_proj", x, layer.width, 2 * inner, "bias"), inner, inner)
-    values = layer.add("silu", layer.conv("conv1d", values, inner))
+    values = layer.add("silu", layer.conv(["conv1d"], values, [inner]))
     chosen = layer.linear("x_proj", values, inner, rank + 2 * size, min_bits=TABLE_BITS)
     parts = layer.parts(chosen, rank, size, size)
     norms = layer.word("norms", "none", "plain", "weighted")
@@ -185,7 +221,7 @@ def _mamba2(layer: _Layer, x: str) -> str:
     projected = layer.linear("in_proj", x, layer.width, inner + channels + heads, "bias")
     projected = _scaled(layer, projected, (inner, inner, shared, shared, heads))
     gate, mixed, step = layer.parts(projected, inner, channels, heads)
-    values, b, c = layer.parts(layer.add("silu", layer.conv("conv1d", mixed, channels)), inner, shared, shared)
+    values, b, c = layer.parts(layer.add("silu", layer.conv(["conv1d"], mixed, [channels])), inner, shared, shared)
     step = layer.add("softplus", layer.add("add", step, layer.weight("dt_bias", heads), hint="step"), hint="step")
     bounds = {"minimum": "least_step", "maximum": "most_step"}
     given: dict[str, Any] = {
@@ -231,47 +267,131 @@ def _gated(layer: _Layer, x: str, gate: str, inner: int) -> str:
     return layer.add("mul", x, gate, hint="gated") if norm == "before_gate" else x
 
 
+class _Delta(NamedTuple):
+    """What the delta rule reads of rows: queries, keys and values side by side, after their convolution, and logits."""
+
+    mixed: str
+    gate: str
+    beta: str
+    step: str
+
+
 def _gated_delta(layer: _Layer, x: str) -> str:
-    """Linear attention by the delta rule, with decay. Yang et al., "Gated Delta Networks", 2024."""
+    """Linear attention by the delta rule, with decay of a head or of each of its keys.
+
+    Yang et al., "Gated Delta Networks", 2024; Kimi Team, "Kimi Linear", 2025.
+    """
     heads, dim, key_heads, key_dim = (layer.size(name) for name in ("heads", "head_dim", "key_heads", "key_dim"))
     keys, inner = key_heads * key_dim, heads * dim
-    projected, gate, beta, step = _delta_inputs(layer, x, heads, dim, key_heads, key_dim)
-    mixed = layer.add("silu", layer.conv("conv1d", projected, 2 * keys + inner))
-    query, key, values = layer.parts(mixed, keys, keys, inner)
+    is_apart = layer.word("layout", "separate", "grouped", "apart") == "apart"
+    mixed, gate, beta, step = (_delta_apart if is_apart else _delta_inputs)(layer, x, heads, dim, key_heads, key_dim)
+    query, key, values = layer.parts(layer.add("silu", mixed), keys, keys, inner)
     query, key = (layer.norm(layer.heads(each, key_heads, key_dim), eps=_LENGTH_EPS / key_dim) for each in (query, key))
     # A norm by the root mean square is one by the length, times the root of the size.
     key = layer.add("mul", key, layer.builder.constant(key_dim**-0.5), hint="key")
-    beta = layer.add("sigmoid", beta, hint="beta")
-    step = layer.add("softplus", layer.add("add", step, layer.weight("dt_bias", heads), hint="step"), hint="step")
-    decay = layer.add("exp", layer.add("mul", step, layer.rate(heads), hint="decay"), hint="decay")
+    beta = layer.builder.scaled(layer.number("beta_factor"), layer.add("sigmoid", beta, hint="beta"))
     operands = [query, key, layer.heads(values, heads, dim)]
+    more = [_delta_decay(layer, step, heads, key_dim), beta]
     result = layer.recur(
-        "linear_attention_of_rows", "delta", (heads, key_dim, dim), *operands, more=[decay, beta], scale=1 / key_dim
+        "linear_attention_of_rows", "delta", (heads, key_dim, dim), *operands, more=more, scale=1 / key_dim
     )
-    result = layer.norm(result, dim, name="norm", eps=layer.number("norm_eps"))
-    result = layer.add("mul", result, layer.add("silu", layer.heads(gate, heads, dim), hint="gate"), hint="gated")
-    return layer.linear("out_proj", layer.heads(result, inner), inner, layer.width)
+    result = layer.norm(result, dim, name="o_norm" if is_apart else "norm", eps=layer.number("norm_eps"))
+    gate = layer.add(layer.word("gate", "silu", "sigmoid"), layer.heads(gate, heads, dim), hint="gate")
+    result = layer.heads(layer.add("mul", result, gate, hint="gated"), inner)
+    return layer.linear(layer.word("out", "o_proj", "dense") if is_apart else "out_proj", result, inner, layer.width)
 
 
-def _delta_inputs(
-    layer: _Layer, x: str, heads: int, dim: int, key_heads: int, key_dim: int
-) -> tuple[str, str, str, str]:
-    """Return queries, keys and values side by side, the gate, and the logits of beta and of the step."""
+def _delta_decay(layer: _Layer, step: str, heads: int, key_dim: int) -> str:
+    """Return the factors of the states, [rows, heads], or [rows, heads, key_dim] if each key has its own."""
+    if layer.word("decay", "head", "key") == "head":
+        step = layer.add("softplus", layer.add("add", step, layer.weight("dt_bias", heads), hint="step"), hint="step")
+        return layer.add("exp", layer.add("mul", step, layer.rate(heads), hint="decay"), hint="decay")
+    step = layer.add("add", step, layer.weight("dt_bias", heads * key_dim), hint="step")
+    step = layer.heads(step, heads, key_dim)
+    rate = layer.add("reshape", layer.rate(heads), hint="rate", shape=(heads, 1))
+    if layer.value("least_decay") is None:
+        log_decay = layer.add("mul", layer.add("softplus", step, hint="step"), rate, hint="decay")
+    else:
+        share = layer.add("sigmoid", layer.add("neg", layer.add("mul", step, rate, hint="share"), hint="share"))
+        log_decay = layer.add("mul", share, layer.builder.constant(layer.number("least_decay")), hint="decay")
+    return layer.add("exp", log_decay, hint="decay")
+
+
+def _delta_inputs(layer: _Layer, x: str, heads: int, dim: int, key_heads: int, key_dim: int) -> _Delta:
+    """Compute the inputs of the delta rule with two or four projections."""
     keys, inner, width = key_heads * key_dim, heads * dim, layer.width
     if layer.word("layout", "separate", "grouped") == "separate":
         sizes = {"qkv": 2 * keys + inner, "z": inner, "b": heads, "a": heads}
         projected, gate, beta, step = (layer.linear(f"in_proj_{n}", x, width, size) for n, size in sizes.items())
-        return projected, gate, beta, step
-    each = heads // key_heads  # of the values, for one head of keys
-    both = layer.linear("in_proj_qkvz", x, width, 2 * keys + 2 * inner)
-    both = layer.heads(both, key_heads, 2 * key_dim + 2 * each * dim)
-    parts = layer.parts(both, key_dim, key_dim, each * dim, each * dim)
-    query, key, values, gate = (
-        layer.heads(part, size) for part, size in zip(parts, (keys, keys, inner, inner), strict=True)
+    else:
+        each = heads // key_heads  # of the values, for one head of keys
+        both = layer.linear("in_proj_qkvz", x, width, 2 * keys + 2 * inner)
+        both = layer.heads(both, key_heads, 2 * key_dim + 2 * each * dim)
+        parts = layer.parts(both, key_dim, key_dim, each * dim, each * dim)
+        query, key, values, gate = (
+            layer.heads(part, size) for part, size in zip(parts, (keys, keys, inner, inner), strict=True)
+        )
+        logits = layer.heads(layer.linear("in_proj_ba", x, width, 2 * heads), key_heads, 2 * each)
+        beta, step = (layer.heads(part, heads) for part in layer.parts(logits, each, each))
+        projected = layer.add("concat", query, key, values, hint="qkv", axis=1)
+    return _Delta(layer.conv(["conv1d"], projected, [2 * keys + inner]), gate, beta, step)
+
+
+def _delta_apart(layer: _Layer, x: str, heads: int, dim: int, key_heads: int, key_dim: int) -> _Delta:
+    """Compute the inputs of the delta rule with a projection and a convolution for each."""
+    width, inner = layer.width, heads * dim
+    sizes = {"q": key_heads * key_dim, "k": key_heads * key_dim, "v": inner}
+    parts = [layer.linear(f"{name}_proj", x, width, size) for name, size in sizes.items()]
+    projected = layer.add("concat", *parts, hint="qkv", axis=1)
+    mixed = layer.conv([f"{name}_conv1d" for name in sizes], projected, [*sizes.values()])
+    beta = layer.linear("b_proj", x, width, heads, min_bits=TABLE_BITS)
+    if layer.word("decay", "head", "key") == "head":
+        step = layer.linear("a_proj", x, width, heads, min_bits=TABLE_BITS)
+    else:
+        step = layer.low_rank("f", x, "decay_rank", heads * key_dim, min_bits=TABLE_BITS)
+    return _Delta(mixed, layer.low_rank("g", x, "gate_rank", inner), beta, step)
+
+
+def _lightning(layer: _Layer, x: str) -> str:
+    """Linear attention whose heads decay by constants: `slope` of each `head`.
+
+    Qin et al., "Lightning Attention-2", 2024; MiniMax, "MiniMax-01", 2025.
+    """
+    heads, dim = layer.size("heads"), layer.size("head_dim")
+    inner, graph = heads * dim, layer.builder.graph
+    activation = ACTIVATIONS[layer.word("activation", *ACTIVATIONS)]
+    both = activation(layer.builder, layer.linear("qkv_proj", x, layer.width, 3 * inner))
+    query, key, values = layer.parts(layer.heads(both, heads, 3 * dim), dim, dim, dim)
+    slope, names = layer.step.options["slope"], layer.builder.names
+    decays = np.exp([[-slope.number({**names, "head": head}) for head in range(heads)]]).astype(np.float32)
+    decay = graph.add_constant(graph.fresh("decays"), decays)
+    decay = layer.add("expand", decay, hint="decay", shape=(*layer.builder.rows, heads))
+    result = layer.recur(
+        "linear_attention_of_rows", "lightning", (heads, dim, dim), query, key, values, more=[decay], scale=1.0
     )
-    logits = layer.heads(layer.linear("in_proj_ba", x, width, 2 * heads), key_heads, 2 * each)
-    beta, step = (layer.heads(part, heads) for part in layer.parts(logits, each, each))
-    return layer.add("concat", query, key, values, hint="qkv", axis=1), gate, beta, step
+    result = layer.norm(layer.heads(result, inner), inner, name="norm", eps=layer.number("norm_eps"))
+    gate = layer.add("sigmoid", layer.linear("output_gate", x, layer.width, inner), hint="gate")
+    return layer.linear("out_proj", layer.add("mul", gate, result, hint="gated"), inner, layer.width)
+
+
+def _time_mix(layer: _Layer, x: str) -> str:
+    """The attention of RWKV: a mean of values, weighted by their keys and distances. Peng et al., "RWKV", 2023."""
+    inner = layer.size("inner")
+    key, value, receptance = layer.mixed_with_last("shift", x, "key", "value", "receptance")
+    key, value = layer.linear("key", key, layer.width, inner), layer.linear("value", value, layer.width, inner)
+    decay = layer.add("neg", layer.add("exp", layer.weight("time_decay", inner), hint="decay"), hint="decay")
+    result = layer.recur("wkv", "wkv", (3, inner), key, value, decay, layer.weight("time_first", inner))
+    share = layer.add("sigmoid", layer.linear("receptance", receptance, layer.width, inner), hint="share")
+    return layer.linear("output", layer.add("mul", share, result, hint="gated"), inner, layer.width)
+
+
+def _channel_mix(layer: _Layer, x: str) -> str:
+    """The mlp of RWKV, which reads the row before, too."""
+    inner, width = layer.size("inner"), layer.width
+    key, receptance = layer.mixed_with_last("channel_shift", x, "key", "receptance")
+    hidden = ACTIVATIONS["relu2"](layer.builder, layer.linear("key", key, width, inner))
+    share = layer.add("sigmoid", layer.linear("receptance", receptance, width, width), hint="share")
+    return layer.add("mul", share, layer.linear("value", hidden, inner, width), hint="gated")
 
 
 def _rg_lru(layer: _Layer, x: str) -> str:
@@ -279,7 +399,7 @@ def _rg_lru(layer: _Layer, x: str) -> str:
     inner = layer.size("inner")
     activation = ACTIVATIONS[layer.word("activation", *ACTIVATIONS)]
     gate = activation(layer.builder, layer.linear("linear_y", x, layer.width, inner, "true"))
-    values = layer.conv("conv_1d", layer.linear("linear_x", x, layer.width, inner, "true"), inner)
+    values = layer.conv(["conv_1d"], layer.linear("linear_x", x, layer.width, inner, "true"), [inner])
     own = layer.below("rg_lru")
     chosen, kept = (_by_blocks(own, values, inner, name) for name in ("input_gate", "recurrent_gate"))
     rate = own.add("softplus", own.weight("recurrent_param", inner), hint="rate")
@@ -310,5 +430,6 @@ def _by_blocks(layer: _Layer, x: str, inner: int, name: str) -> str:
 
 
 _BUILD: dict[str, Callable[[_Layer, str], str]] = {
-    "short_conv": _short_conv, "mamba": _mamba, "mamba2": _mamba2, "gated_delta": _gated_delta, "rg_lru": _rg_lru,
+    "short_conv": _short_conv, "mamba": _mamba, "mamba2": _mamba2, "gated_delta": _gated_delta,
+    "lightning": _lightning, "time_mix": _time_mix, "channel_mix": _channel_mix, "rg_lru": _rg_lru,
 }  # fmt: skip

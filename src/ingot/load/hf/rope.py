@@ -26,17 +26,22 @@ class Rotations:
 
     def __init__(self, template: Template, settings: Settings, context: int):
         self._template, self._settings, self._context = template, settings, context
-        self._tables: dict[str, tuple[str, str]] = {}
+        self._tables: dict[tuple[str, Any, float], tuple[str, str]] = {}
+        self._named: dict[str, int] = {}  # the number of tables of a rope
 
-    def of(self, rope: str, add_table: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
-        """Return the values of a rope; `add_table` adds a table to the graph under a name.
+    def of(self, name: str, names: Mapping[str, Any], add_table: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
+        """Return the values of a rope for the names of a layer; `add_table` adds a table to the graph under a name.
 
         Raises the errors of `rotary_tables`.
         """
-        if rope not in self._tables:
-            cos, sin = rotary_tables(self._template.ropes[rope], self._settings, self._context)
-            self._tables[rope] = (add_table(f"{rope}.cos", cos), add_table(f"{rope}.sin", sin))
-        return self._tables[rope]
+        rope = self._template.ropes[name]
+        dim, theta = rope.dim.evaluate(names), rope.theta.number(names)
+        if (name, dim, theta) not in self._tables:
+            cos, sin = rotary_tables(rope, self._settings, self._context, dim, theta)
+            count = self._named[name] = self._named.get(name, 0) + 1
+            own = name if count == 1 else f"{name}.{count}"
+            self._tables[name, dim, theta] = (add_table(f"{own}.cos", cos), add_table(f"{own}.sin", sin))
+        return self._tables[name, dim, theta]
 
 
 def rope_of(attention: Attention, names: Mapping[str, Any], template: Template) -> str | None:
@@ -65,17 +70,19 @@ def scaled_context(template: Template, settings: Settings) -> int:
     return longest
 
 
-def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndarray, np.ndarray]:
+def rotary_tables(
+    rope: Rope, settings: Settings, context: int, dim: Any, theta: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return cos and sin, f32 [context, dim], of angles computed in float64; both halves of a row hold the same
-    angles.
+    angles. dim, theta: those of the rope in a layer.
 
     Raises LoadError for missing or impossible parameters of a scaling, UnsupportedError for an unknown scaling.
     """
-    values = settings.values
-    dim, theta = rope.dim.evaluate(values), rope.theta.number(values)
-    if not isinstance(dim, int) or dim < 2 or dim % 2:
+    if not isinstance(dim, int) or isinstance(dim, bool) or dim < 2 or dim % 2:
         fields = settings.field(*rope.dim.names)
         raise LoadError(f"{fields}: bad rotary dim, got {dim}, expected an even number of 2 or more ({rope.where})")
+    if not theta > 0:
+        raise LoadError(f"{rope.where}: theta: got {theta}, expected a number above 0")
     location, scaling = _scaling(rope, settings)
     kind = _kind(rope, scaling)
     if kind == "dynamic":

@@ -33,6 +33,7 @@ DTYPES = {
     "BOOL": dtype.boolean,
     "U8": dtype.u8,
     "I8": dtype.i8,
+    "F8_E4M3": dtype.f8e4m3fn,
     "U16": dtype.u16,
     "I16": dtype.i16,
     "F16": dtype.f16,
@@ -65,6 +66,11 @@ class StoredTensor:
     @property
     def is_quantized(self) -> bool:
         """Whether its bytes are quantized values with scales."""
+        return False
+
+    @property
+    def becomes_floats(self) -> bool:
+        """Whether its bytes are quantized values that become floats of more bytes."""
         return False
 
     def add_to(self, graph: Graph, name: str) -> str:

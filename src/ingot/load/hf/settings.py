@@ -75,15 +75,23 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
     for name, row in template.config.items():
         keys[name] = row.paths[0]
         values[name] = _read(row, config, where, values, keys)
-        if name == "layers" and _is("size", values[name], values) and values[name] > MAX_LAYERS:
-            raise LimitError(f"{where}: {row.paths[0]}: too many, got {values[name]}, expected at most {MAX_LAYERS}")
+        if name == "layers":
+            _expect_few_layers(values[name], f"{where}: {row.paths[0]}")
     for name, expression in template.let.items():
         values[name] = _computed(expression, values, keys, where)
+        if name == "layers":
+            _expect_few_layers(values[name], f"{where}: layers")
     for name in _NEEDED:
         if not _is("size", values.get(name), values):
             source = f"{where}: {keys[name]}: " if name in keys else ""
             raise LoadError(f"{source}{template.file}: {name}: got {values.get(name)!r}, expected {_MEANS['size']}")
     return Settings(where, config, values, keys, moved)
+
+
+def _expect_few_layers(count: Any, field_path: str) -> None:
+    """Raise LimitError if a number of layers is too large to build a graph, before anything of each is computed."""
+    if _is("size", count, {}) and count > MAX_LAYERS:
+        raise LimitError(f"{field_path}: too many, got {count}, expected at most {MAX_LAYERS}")
 
 
 def _with_scaling(template: Template, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
@@ -172,6 +180,8 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
         raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
     if key.type == "per_layer" and not isinstance(value, list) and _is("size", values.get("layers"), values):
         value = [value] * values["layers"]
+    if key.type == "words" and isinstance(value, str):
+        value = list(value)
     _check(key, value, field_path, values)
     if key.type == "cycle":
         return [value[i % len(value)] for i in range(values["layers"])]
@@ -188,6 +198,7 @@ _MEANS = {
     "activation": f"one of {', '.join(ACTIVATIONS)}",
     "per_layer": "a list with one entry for each layer, or one entry for all",
     "cycle": "a list of words",
+    "words": "a list of words, or a word of which each letter is one",
     "layers": "a list of layers",
     "numbers": "a list of numbers",
 }
@@ -237,7 +248,7 @@ def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
             return isinstance(value, str) and value in ACTIVATIONS
         case "per_layer":
             return isinstance(value, list) and len(value) == values.get("layers") and all(map(_is_entry, value))
-        case "cycle":
+        case "cycle" | "words":
             return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
         case "numbers":
             return isinstance(value, list) and all(each == INFINITE or _is("number", each, values) for each in value)

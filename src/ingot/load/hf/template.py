@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ingot.load.hf.alibi import Alibi
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.layers import Latent, Linear, Norm
 from ingot.load.hf.mixture import Mixture
@@ -80,11 +81,14 @@ class Attention:
     shared: Shared | None
     out: Linear
     gate: Linear | None  # the result is multiplied by the sigmoid of this, before `out`
+    head_gate: Linear | None  # as gate, with one number for each head
     q_norm: Norm | None
     k_norm: Norm | None
     v_norm: Norm | None
     out_norm: Norm | None  # of the result, before `out`
     is_rotated_first: bool  # whether queries and keys are rotated before their norms
+    value: Expression  # elements of a value
+    value_scale: Expression
     clip: Expression  # bound of the elements of q, k and v; 0 for none
     rope: Expression | None
     position_scale: PositionScale | None
@@ -92,7 +96,9 @@ class Attention:
     window: Expression
     segment: Expression  # positions; a token attends to none before its own segment
     sinks: str | None  # the tensor of an additional score of each head
+    has_sinks: Expression  # whether a layer has them
     softcap: Expression
+    alibi: Alibi | None
     gated: Expression  # whether each head of q has as many elements more, whose sigmoid multiplies its result
 
 
@@ -174,6 +180,18 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """x plus a row of a table, or x followed by it: `<path>.weight`, [rows, size]."""
+
+    where: str
+    path: str
+    rows: Expression
+    size: Expression
+    number: Expression
+    is_appended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LayerInput:
     """out(activation(gate(x)) * the layer's own embedding of the token)."""
 
@@ -220,6 +238,20 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
+class Concat:
+    """x and the embedding of the token, side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsOf:
+    """Steps with the weights of another layer, unless the file has the tensor `own` of this one."""
+
+    layer: Expression
+    own: str | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """One of two lists of steps."""
 
@@ -242,10 +274,13 @@ Step = (
     | Project
     | Activate
     | Times
+    | Row
     | LayerInput
     | Spread
     | Merge
     | Streams
+    | Concat
+    | WeightsOf
     | Choose
 )
 
@@ -275,7 +310,8 @@ class Embedding:
 
     where: str
     tokens: str
-    size: Expression  # the width of the token table
+    rows: Expression  # of the token table
+    size: Expression  # the width of the tables
     tokens_then: tuple[Step, ...]  # steps before the sum
     positions: str | None
     sinusoidal: Expression | None  # divisor of the exponents of a computed table of positions
@@ -312,7 +348,7 @@ class Template:
 
     name: str
     file: str
-    kind: str
+    kind: Expression  # "decoder" or "encoder"
     config_in: str | None
     config: Mapping[str, Key]
     let: Mapping[str, Expression]
@@ -326,4 +362,4 @@ class Template:
     head: Head | None
     classifier: Classifier | None
     ignored: tuple[str, ...]
-    renamed: Mapping[str, str]  # names of parameters in older files, by the current last part of a weight's name
+    renamed: Mapping[str, str]  # names in other files, by a part of a weight's name

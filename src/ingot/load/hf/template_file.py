@@ -6,17 +6,20 @@ from functools import cache
 from pathlib import Path
 
 from ingot.errors import LoadError, UnsupportedError
+from ingot.load.hf.alibi import read_alibi
 from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 from ingot.load.hf.inheritance import joined_section, merged_sections
-from ingot.load.hf.layers import Linear, Norm, read_latent
+from ingot.load.hf.layers import Linear, Norm, read_adapter, read_latent
 from ingot.load.hf.mixture import read_mixture
 from ingot.load.hf.recurrence import KINDS, read_recurrent
+from ingot.load.hf.refused import REFUSED
 from ingot.load.hf.template import (
     Activate,
     Attention,
     Choose,
     Classifier,
+    Concat,
     Embedding,
     Gated,
     Head,
@@ -29,6 +32,7 @@ from ingot.load.hf.template import (
     Project,
     Residual,
     Rope,
+    Row,
     Scale,
     Shared,
     Softcap,
@@ -39,10 +43,14 @@ from ingot.load.hf.template import (
     Sum,
     Template,
     Times,
+    WeightsOf,
 )
 
 FOLDER = Path(__file__).parents[2] / "templates"
-TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "cycle", "layers", "numbers")
+TYPES = (
+    "size", "count", "positive", "number", "flag", "word", "activation", "per_layer", "cycle", "words", "layers",
+    "numbers",
+)  # fmt: skip
 
 
 def template_names() -> list[str]:
@@ -54,6 +62,8 @@ def template_names() -> list[str]:
 def read_template(model_type: str) -> Template:
     """Return the template of an HF `model_type`. Raises UnsupportedError if there is none, LoadError for a bad file."""
     names = template_names()
+    if model_type in REFUSED:
+        raise UnsupportedError(f"model_type: not supported, got {model_type!r}: {REFUSED[model_type]}")
     if model_type not in names:
         raise UnsupportedError(f"model_type: no template, got {model_type!r}, expected one of {', '.join(names)}")
     return parse_template(FOLDER / f"{model_type}.yaml")
@@ -101,7 +111,7 @@ class _Reader:
         return Template(
             name=name,
             file=file,
-            kind=sections["kind"].word("decoder", "encoder") if "kind" in sections else "decoder",
+            kind=sections["kind"].expression() if "kind" in sections else Expression("decoder", root.where),
             config_in=sections["config_in"].text() if "config_in" in sections else None,
             config={name: _key(item) for name, item in joined_section(root, "config", parents).items()},
             let={name: item.expression() for name, item in joined_section(root, "let", parents).items()},
@@ -133,7 +143,8 @@ class _Reader:
         )
 
     def _embedding(self, item: Item) -> Embedding:
-        found = item.fields(("tokens",), ("size", "tokens_then", "positions", "first", "types", "then", "layer_inputs"))
+        options = ("rows", "size", "tokens_then", "positions", "first", "types", "then", "layer_inputs")
+        found = item.fields(("tokens",), options)
         path, sinusoidal = None, None
         if "positions" in found:
             if found["positions"].is_text:
@@ -143,6 +154,7 @@ class _Reader:
         return Embedding(
             item.where,
             found["tokens"].text(),
+            found["rows"].expression() if "rows" in found else _name("vocab", item),
             found["size"].expression() if "size" in found else _name("width", item),
             self._steps(found["tokens_then"]) if "tokens_then" in found else (),
             path,
@@ -169,11 +181,12 @@ class _Reader:
         )
 
     def _head(self, item: Item) -> Head:
-        found = item.fields(("name",), ("tied", "bias", "first", "then"))
+        found = item.fields(("name",), ("tied", "bias", "bias_name", "first", "then"))
         bias = found["bias"].expression() if "bias" in found else Expression("false", item.where)
+        bias_paths = _texts(found["bias_name"]) if "bias_name" in found else ()
         return Head(
             self._steps(found["first"]) if "first" in found else (),
-            Linear(found["name"].where, found["name"].text(), bias, False),
+            Linear(found["name"].where, found["name"].text(), bias, False, bias_paths),
             found["tied"].expression() if "tied" in found else Expression("false", item.where),
             self._steps(found["then"]) if "then" in found else (),
         )
@@ -231,6 +244,8 @@ class _Reader:
                 size = parts.get("size")
                 width = _name("width", body) if size is None else size.expression()
                 return Times(body.where, parts["name"].text(), width)
+            case "row":
+                return self._row(body)
             case "layer_input":
                 parts = body.fields(("gate", "out"))
                 return LayerInput(self._linear(parts["gate"]), self._linear(parts["out"]), _name("activation", body))
@@ -240,6 +255,13 @@ class _Reader:
                 return kind_of(self._linear(parts["project"]), parts["count"].expression())
             case "streams":
                 return self._streams(body)
+            case "concat":
+                body.word("embedding")
+                return Concat()
+            case "weights_of":
+                parts = body.fields(("layer", "steps"), ("own",))
+                own = parts["own"].text() if "own" in parts else None
+                return WeightsOf(parts["layer"].expression(), own, self._steps(parts["steps"]))
             case _ if kind in KINDS:
                 return read_recurrent(kind, body)
             case "choose":
@@ -248,7 +270,18 @@ class _Reader:
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
             "expected one of norm, attention, mlp, mixture, residual, sum, gated, scale, softcap, linear, activation, "
-            f"times, layer_input, spread, merge, streams, choose, part, {', '.join(KINDS)}"
+            f"times, row, layer_input, spread, merge, streams, concat, weights_of, choose, part, {', '.join(KINDS)}"
+        )
+
+    def _row(self, item: Item) -> Row:
+        found = item.fields(("table", "rows"), ("size", "number", "joins"))
+        return Row(
+            item.where,
+            found["table"].text(),
+            found["rows"].expression(),
+            found["size"].expression() if "size" in found else _name("width", item),
+            found["number"].expression() if "number" in found else Expression("0", item.where),
+            "joins" in found and found["joins"].word("added", "appended") == "appended",
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -271,18 +304,19 @@ class _Reader:
         )
 
     def _linear(self, item: Item, bias: Expression | None = None) -> Linear:
-        found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "bias_name", "size"))
+        found = {"name": item} if item.is_text else item.fields(("name",), ("bias", "bias_name", "size", "adapter"))
         own = found["bias"].expression() if "bias" in found else bias or self._linear_bias
-        bias_path = found["bias_name"].text() if "bias_name" in found else None
-        return Linear(item.where, found["name"].text(), own, self._transposed, bias_path)
+        bias_paths = _texts(found["bias_name"]) if "bias_name" in found else ()
+        adapter = read_adapter(found["adapter"]) if "adapter" in found else None
+        return Linear(item.where, found["name"].text(), own, self._transposed, bias_paths, adapter)
 
     def _attention(self, item: Item) -> Attention:
         found = item.fields(
             ("out",),
             (
-                "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "q_norm", "k_norm", "v_norm",
-                "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
-                "softcap", "gated",
+                "q", "k", "v", "qkv", "split", "latent", "shared", "bias", "gate", "head_gate", "q_norm", "k_norm",
+                "v_norm", "out_norm", "norms", "clip", "rope", "position_scale", "scale", "window", "segment", "sinks",
+                "value", "value_scale", "softcap", "gated", "alibi",
             ),
         )  # fmt: skip
         projections = {key for key in ("q", "k", "v", "qkv", "split", "latent") if key in found}
@@ -290,15 +324,19 @@ class _Reader:
             expected = "q, k, v, or q, k if values are keys, or qkv, split, or latent"
             raise LoadError(f"{item.where}: bad projections, got {sorted(projections)}, expected {expected}")
         latent = found.get("latent")
-        unused = {"clip", "gated", "shared", "v_norm"} if latent else {"gated", "shared"} if "qkv" in found else set()
+        separate = {"gated", "shared", "value"}
+        unused = separate | {"clip", "v_norm"} if latent else separate if "qkv" in found else set()
         if unread := sorted(unused & found.keys()):
             raise LoadError(
                 f"{item.where}: options of separate projections, got {', '.join(unread)}, expected none here"
             )
         shared = found["shared"].fields(("from", "like")) if "shared" in found else None
         bias = found["bias"].expression() if "bias" in found else None
-        linear = {key: self._linear(found[key], bias) for key in ("q", "k", "v", "qkv", "out", "gate") if key in found}
+        linears = ("q", "k", "v", "qkv", "out", "gate", "head_gate")
+        linear = {key: self._linear(found[key], bias) for key in linears if key in found}
         norms = {key: self._norm(found[key]) for key in ("q_norm", "k_norm", "v_norm", "out_norm") if key in found}
+
+        sinks = _tensor(found["sinks"]) if "sinks" in found else None
 
         def option(key: str, default: str) -> Expression:
             return found[key].expression() if key in found else Expression(default, item.where)
@@ -314,19 +352,24 @@ class _Reader:
             latent=None if latent is None else read_latent(latent, lambda each: self._linear(each, bias), self._norm),
             out=linear["out"],
             gate=linear.get("gate"),
+            head_gate=linear.get("head_gate"),
             q_norm=norms.get("q_norm"),
             k_norm=norms.get("k_norm"),
             v_norm=norms.get("v_norm"),
             out_norm=norms.get("out_norm"),
             is_rotated_first="norms" in found and found["norms"].word("before_rope", "after_rope") == "after_rope",
+            value=option("value", "head_dim"),
+            value_scale=option("value_scale", "1"),
             clip=option("clip", "0"),
             rope=found["rope"].expression() if "rope" in found else None,
             position_scale=_position_scale(found.get("position_scale")),
             scale=option("scale", "head_dim ** -0.5"),
             window=option("window", "0"),
             segment=option("segment", "0"),
-            sinks=found["sinks"].text() if "sinks" in found else None,
+            sinks=None if sinks is None else sinks["tensor"].text(),
+            has_sinks=sinks["when"].expression() if sinks and "when" in sinks else Expression("true", item.where),
             softcap=option("softcap", "0"),
+            alibi=read_alibi(found["alibi"]) if "alibi" in found else None,
             gated=option("gated", "false"),
         )
 
@@ -366,6 +409,11 @@ class _Reader:
             found["gate_scale"].expression() if "gate_scale" in found else Expression("1", item.where),
             found["size"].expression() if "size" in found else _name("inner", item),
         )
+
+
+def _tensor(item: Item) -> dict[str, Item]:
+    """Return the name of a tensor, and the condition of the layers that have it, if any."""
+    return {"tensor": item} if item.is_text else item.fields(("tensor",), ("when",))
 
 
 def _split(item: Item) -> Split:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ingot.errors import LoadError, UnsupportedError
-from ingot.ir.dtype import DType, bf16, f16, f32, i8
+from ingot.ir.dtype import DType, bf16, f8e4m3fn, f16, f32, i8
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.quantized import quantized_tensors
+from ingot.load.hf.quantization import quantized_tensors
 from ingot.load.hf.template import Template
 from ingot.load.quantized import GROUPS, quantized
+from ingot.ops.blocks import BLOCKS
 
 MIN_BITS = min(dtype.bits for dtype in GROUPS)  # of quantized values
 TABLE_BITS = 8  # the minimum for tables and heads: 4 bits lose as much accuracy there as in all other matrices together
@@ -60,7 +61,11 @@ class Weights:
         self._same: dict[str, str] = {}
         self._quantized = quantized_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
-        self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
+        self.prefix = next((p for p in template.prefixes if self.has(p + probe)), template.prefixes[0])
+
+    def has(self, name: str) -> bool:
+        """Return whether the folder has a weight."""
+        return name in self._folder.tensors or self._is_quantized(name)
 
     def matrix(
         self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, min_bits: int = MIN_BITS
@@ -81,9 +86,9 @@ class Weights:
         As transformers does, a head that the folder stores is kept if it differs, and is the table if there is no
         other.
         """
-        if not self._has(head):
+        if not self.has(head):
             return True
-        if not self._has(table):
+        if not self.has(table):
             self._same[table] = head
             return True
         first, second = self._folder.tensors.get(table), self._folder.tensors.get(head)
@@ -104,6 +109,10 @@ class Weights:
             self._values[name] = value
         return self._values[name]
 
+    def first_of(self, names: Sequence[str]) -> str:
+        """Return the first of several names that the folder has; the first of all if it has none."""
+        return next(filter(self._has, names), names[0])
+
     def number(self, name: str, where: str) -> str:
         """Return the f32 value of one number, [], which is stored as [] or as [1]."""
         stored = self._folder.tensors.get(name)
@@ -114,6 +123,25 @@ class Weights:
             self._values[f"{name}.number"] = self._graph.add("reshape", [found], f"{name}.number", shape=()).output
         return self._values[f"{name}.number"]
 
+    def rows_of(self, names: Sequence[str], sizes: Sequence[int]) -> list[int]:
+        """Return the numbers of rows of weights that are read one below the other, of these sizes.
+
+        Some files are cut elsewhere: if all rows together are as many, those of the folder are returned.
+        """
+        stored = [self._folder.tensors.get(self._found(name)) for name in names]
+        found = [0 if each is None or not each.shape else each.shape[0] for each in stored]
+        return found if sum(found) == sum(sizes) else [*sizes]
+
+    def vector(self, name: str, size: int, where: str) -> str:
+        """Return the f32 value [size] of a weight that is stored with any axes of size 1, and never rounded."""
+        stored = self._folder.tensors.get(name)
+        if stored is None or stored.shape == (size,) or [dim for dim in stored.shape if dim != 1] != [size]:
+            return self.value(name, (size,), where, is_exact=True)
+        if f"{name}.vector" not in self._values:
+            found = self.value(name, stored.shape, where, is_exact=True)
+            self._values[f"{name}.vector"] = self._graph.add("reshape", [found], f"{name}.vector", shape=(size,)).output
+        return self._values[f"{name}.vector"]
+
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
         """Stack several matrices [rows, columns] as one f32 value: [len(names) * rows, columns].
 
@@ -121,7 +149,7 @@ class Weights:
         """
         begin, _, end = names[0].rpartition(".0.")
         together = f"{begin}.{{expert}}.{end}"
-        if together in self._folder.tensors:  # of a GGUF file
+        if self.has(together):  # of a GGUF file, or of MLX
             return self.value(together, (len(names) * shape[0], shape[1]), where)
         if any(map(self._is_quantized, names)):
             decoded = [self.value(name, shape, where) for name in names]
@@ -195,20 +223,22 @@ class Weights:
         node = self._graph.producer(value)
         if node is not None and node.op.name == "gather":  # which restores the order of columns
             node = self._graph.producer(node.operands[0])
-        return node is not None and node.op.name in ("decode_blocks", "dequantize")
+        if node is None or node.op.name not in ("decode_blocks", "dequantize"):
+            return False
+        if node.op.name == "decode_blocks":
+            return node.type in BLOCKS  # others become floats
+        return self._graph.type(str(node.operands[0])).dtype is not f8e4m3fn
 
     def _is_quantized(self, name: str) -> bool:
         return self._quantized is not None and self._quantized.has(name)
 
-    def _has(self, name: str) -> bool:
-        return name in self._folder.tensors or self._is_quantized(name)
-
     def _found(self, name: str) -> str:
         """Return the name of a weight in this folder."""
         name = self._same.get(name, name)
-        path, _, last = name.rpartition(".")
-        other = f"{path}.{self._renamed.get(last)}"
-        return other if name not in self._folder.tensors and other in self._folder.tensors else name
+        if name in self._folder.tensors or not self._renamed:
+            return name
+        other = ".".join(self._renamed.get(part, part) for part in name.split("."))
+        return other if self.has(other) else name
 
     def _load(self, name: str, shape: tuple[int, ...], where: str) -> str:
         """Return the weight in its stored dtype, added on the first call."""

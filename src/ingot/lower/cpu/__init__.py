@@ -18,6 +18,7 @@ from ingot.lower.cpu import (
     shape,
     trees,
 )
+from ingot.lower.cpu.bands import divide_into_bands
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.fused import FUSED_LIMITS, add_fused
@@ -35,6 +36,7 @@ CPU = Backend(
     pack=linear.add_pack,
     copy=elementwise.add_copy,
     cast=elementwise.add_cast,
+    divide=divide_into_bands,
     scratch_floats=abi.scratch_floats,
     cost=cost,
 )

@@ -53,7 +53,11 @@ def _declare_attention(kernel: str, dtype: DType, *quantization: DType) -> None:
     def lower(lowering: Lowering, node: Node) -> None:
         q = lowering.adjacent(node.operands[0])
         caches = [lowering.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:8]) if o is not None]
-        sinks = [lowering.contiguous(o) for o in node.operands[8:]]
+        of_scores = {
+            name: lowering.contiguous(operand)
+            for name, operand in zip(("sinks", "biases"), node.operands[8:], strict=False)
+            if operand is not None
+        }
         views, fields = _position_views(lowering, *node.operands[3:6])
         out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_columns)
         (rows, heads, head_dim), v_dim = q.shape, out.shape[-1]
@@ -62,15 +66,16 @@ def _declare_attention(kernel: str, dtype: DType, *quantization: DType) -> None:
             "rows": rows, "heads": heads, "kv_heads": caches[0].shape[1], "head_dim": head_dim, "v_dim": v_dim,
             "q_strides": q.strides[:2], "out_strides": out.strides[:2], "total_blocks": caches[0].shape[0],
             "window": node.window, "segment": node.segment, "scale": node.scale, "softcap": node.softcap, "chunks": 0,
+            "relative": int(node.relative),
         }  # fmt: skip
         if len(caches) > 2:
             fields |= {"key_scales": pointer(caches[2]), "value_scales": pointer(caches[3])}
-        if sinks:
-            fields["sinks"] = pointer(sinks[0])
+        fields |= {name: pointer(view) for name, view in of_scores.items()}
         positions = views[2].shape[1] * CACHE_BLOCK
         visible = min(node.window or positions, node.segment or positions, positions) / 2
         work = rows * heads * visible * ((head_dim + v_dim) * NS.multiply_add_cached + NS.softmax_weight)
-        lowering.step(kernel, "cached_attention_args", fields, [q, *caches, *views, *sinks], [out], work=work)
+        reads = [q, *caches, *views, *of_scores.values()]
+        lowering.step(kernel, "cached_attention_args", fields, reads, [out], work=work)
 
 
 _declare_attention("cached_attention_f32", f32)

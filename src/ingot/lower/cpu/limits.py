@@ -26,6 +26,9 @@ DOT_ROWS = 16  # up to this many rows are a batch of decoding: each row must giv
 
 GEMV_ROWS = 4  # up to this many rows, a kernel that reads panels once is faster
 MANY_ROWS = 64  # from this many rows on, packing a matrix in each product costs little
+BAND_LEAST = 1 << 20  # bytes of an image from which on convolutions run by bands of rows
+BAND_BYTES = 7 << 15  # of rows of images, for each thread: twice as many bytes stay in the second cache
+BAND_WEIGHTS = 1 << 16  # most bytes of weights that are read again for each band of rows
 FEW_CHANNELS = 4  # up to this many channels, the kernel gathers from planes without a copy
 
 

@@ -46,7 +46,7 @@ def _declare(op: str, strided: tuple[str, ...], names: dict[str, str], sizes: di
         if op == "linear_attention_of_rows":
             fields |= {"scale": node.scale, "decay_dim": _decay_dim(views.get("decay"))}
         each = prod(state.shape[1:])
-        work = out.shape[0] * each * (NS.state if op != "selective_scan" else NS.scanned)
+        work = out.shape[0] * each * (NS.scanned if op in ("selective_scan", "wkv") else NS.state)
         lowering.step(kernel, f"{op}_args", fields, [*views.values(), before], [state, out], work=work, keeps=1)
 
 
@@ -61,3 +61,4 @@ _declare(
     {"heads": ("v", 1), "v_dim": ("v", 2), "groups": ("k", 1), "k_dim": ("k", 2)},
 )  # fmt: skip
 _declare("linear_recurrence", ("x", "decay"), {}, {"channels": ("x", 1)})
+_declare("wkv", ("k", "v"), {}, {"channels": ("k", 1)})

@@ -92,6 +92,7 @@ WGPU = Backend(
     pack=add_pack,
     copy=add_copy,
     cast=_cast,
+    divide=lambda builder: None,
     scratch_floats=lambda kernel, fields: attention_floats(kernel, fields) or scratch_floats(kernel, fields),
     cost=cost,
 )
