@@ -48,8 +48,8 @@ def is_absorbed(builder: LayerBuilder, latent: Latent) -> bool:
     all heads.
     """
     heads, plain, rotated, value, rank = _sizes(builder, latent)
-    has_bias = bool(latent.kv_b.bias.evaluate(builder.names))
-    return not has_bias and rotated + 2 * rank < heads * (plain + rotated + value)
+    is_plain = latent.kv_b.adapter is None and not latent.kv_b.bias.evaluate(builder.names)
+    return is_plain and rotated + 2 * rank < heads * (plain + rotated + value)
 
 
 def absorb_latent(builder: LayerBuilder, latent: Latent, x: str) -> tuple[str, str, str, str]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.load.hf.attention import is_sharing
+from ingot.load.hf.recurrent import is_recurrent
 from ingot.load.hf.settings import MAX_SIZE, Settings, layer_names
-from ingot.load.hf.template import Attention, Choose, Gated, Residual, Step, Streams, Sum, Template
+from ingot.load.hf.template import Attention, Choose, Gated, Residual, Step, Streams, Sum, Template, WeightsOf
 from ingot.ops.kv_cache import CACHE_BLOCK
 
 WINDOW_BLOCKS = "window_blocks"  # the input
@@ -40,8 +41,7 @@ class Windows:
 
     def holds(self, state: str) -> bool:
         """Return whether a state has keys or values of one of the layers, or their scales."""
-        layer = state.partition(".")[2]
-        return layer.isdigit() and int(layer) in self.layers
+        return not is_recurrent(state) and int(state.split(".")[1]) in self.layers
 
 
 def windows_of(
@@ -94,7 +94,7 @@ def _attentions(steps: Sequence[Step], names: Mapping[str, Any]) -> Iterator[Att
         match step:
             case Attention():
                 yield step
-            case Residual() | Gated():
+            case Residual() | Gated() | WeightsOf():
                 yield from _attentions(step.steps, names)
             case Sum():
                 for branch in step.branches:
