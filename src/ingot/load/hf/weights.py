@@ -111,7 +111,7 @@ class Weights:
 
     def first_of(self, names: Sequence[str]) -> str:
         """Return the first of several names that the folder has; the first of all if it has none."""
-        return next(filter(self._has, names), names[0])
+        return next(filter(self.has, names), names[0])
 
     def number(self, name: str, where: str) -> str:
         """Return the f32 value of one number, [], which is stored as [] or as [1]."""
