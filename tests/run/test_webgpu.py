@@ -40,12 +40,12 @@ CPU = Target("scalar", 1)
 # loaders make, or operands that have to be weights, which have tests of their own; special functions and
 # factorisations, which run on the reference alone.
 NOWHERE = {
-    "airy_ai", "arange", "bessel", "cholesky", "compress", "decode_blocks", "decode_image", "digamma", "eig", "eigh",
-    "erfc", "erfcx", "erfinv", "gcd", "householder_product", "i0", "i0e", "i1", "i1e", "igamma", "label_encode",
-    "ldl_factor", "ldl_solve", "lgamma", "lu_factor", "matrix_exp", "measure", "ndtri", "non_max_suppression",
-    "nonzero", "pairwise_coupling", "pivoted_rows", "polynomial", "qr_factor", "quantize_groups", "reduce_over",
-    "regex_full_match", "solve_triangular", "string_concat", "string_normalize", "string_split", "svd", "tree_ensemble",
-    "unique", "unpack", "zeta",
+    "affine_blocks", "airy_ai", "arange", "bessel", "cholesky", "compress", "decode_blocks", "decode_image", "digamma",
+    "eig", "eigh", "erfc", "erfcx", "erfinv", "gcd", "householder_product", "i0", "i0e", "i1", "i1e", "igamma",
+    "label_encode", "ldl_factor", "ldl_solve", "lgamma", "lu_factor", "matrix_exp", "measure", "ndtri",
+    "non_max_suppression", "nonzero", "pairwise_coupling", "pivoted_rows", "polynomial", "qr_factor", "quantize_groups",
+    "reduce_over", "regex_full_match", "solve_triangular", "string_concat", "string_normalize", "string_split", "svd",
+    "tree_ensemble", "unique", "unpack", "unpack_bits", "zeta",
 }  # fmt: skip
 # Ops of which native has a kernel for some sample, and a device has none, and why.
 GAPS = {
