@@ -59,7 +59,7 @@ CASES = {
     "a scale a column": (scaled(1, 0, 12), False),
     "scales of blocks of a row": (scaled(1, 4, ROWS, 3), True),
     "columns in another order": (ordered(1), True),
-    "rows in another order": (ordered(0), False),
+    "rows in another order": (ordered(0), True),
     "scales of blocks of a column": (scaled(0, 4, 6, 12), False),
     "rows moved": (moved("q6_k").derive("decode_blocks", type="q6_k", dtype=f32), False),
 }
@@ -92,11 +92,12 @@ def test_only_the_rows_that_are_asked_for_are_decoded(monkeypatch: pytest.Monkey
 
 def test_a_matrix_that_cannot_be_divided_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The halves of a gated matrix are slices of one expression."""
-    value, slices = ordered(0), Slices()
+    value, slices = CASES["rows moved"][0], Slices()
     evaluated = _count_rows(monkeypatch)
     slices.take(value, 0, 4, 0)
+    assert len(evaluated) == 2  # the slice and the decoding
     slices.take(value, 8, 12, 0)
-    assert evaluated == [ROWS, ROWS]  # the gather and the cast
+    assert len(evaluated) == 2
 
 
 def _count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
