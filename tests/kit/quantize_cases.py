@@ -31,6 +31,11 @@ def torch_unpack(x, *, axis, dtype):
     return torch.where(fields > largest, fields - 2**bits, fields).flatten(axis, axis + 1)
 
 
+def torch_unpack_bits(x, *, bits):
+    stored = (x.long().unsqueeze(-1) >> torch.arange(8)) % 2
+    return (stored.reshape(*x.shape[:-1], x.shape[-1] * 8 // bits, bits) << torch.arange(bits)).sum(-1).to(torch.uint8)
+
+
 def torch_dynamic_quantize(x):
     """Codes, scale and zero point of floats of 32 bits."""
     given, x = x.dtype, x.float()
@@ -69,6 +74,7 @@ ORACLE = {
     "dequantize": torch_dequantize,
     "dynamic_quantize": torch_dynamic_quantize,
     "unpack": torch_unpack,
+    "unpack_bits": torch_unpack_bits,
     "matmul_integer": torch_matmul_integer,
     "conv_integer": torch_conv_integer,
 }

@@ -7,7 +7,7 @@ from gguf.quants import dequantize
 
 from gguf_models import HALVES
 from ingot.ir.dtype import f32
-from ingot.ops.blocks import ALL_BLOCKS, decode_blocks
+from ingot.ops.blocks import ALL_BLOCKS, affine_blocks, decode_blocks
 
 ROWS, BLOCKS_OF_ROW = 61, 9
 
@@ -47,3 +47,14 @@ def test_scales_that_are_no_numbers(name: str) -> None:
 def test_sizes_are_those_of_the_gguf_package(name: str) -> None:
     sizes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name.upper()]]
     assert (ALL_BLOCKS[name].elements, ALL_BLOCKS[name].nbytes) == sizes
+
+
+@pytest.mark.parametrize(("name", "bits"), [("q4_1", 4), ("q5_1", 5)])
+def test_affine_blocks_are_read_by_the_gguf_package(name: str, bits: int) -> None:
+    """Three groups of 64 columns, each of two blocks, with a scale and a minimum of their own."""
+    random = np.random.default_rng(bits)
+    x = random.integers(0, 1 << bits, (ROWS, 192), np.uint8)
+    scale, minimum = random.uniform(-1, 1, (2, ROWS, 3)).astype(np.float16)
+    found = dequantize(affine_blocks(x, scale, minimum, type=name), gguf.GGMLQuantizationType[name.upper()])
+    columns = [np.repeat(each.astype(np.float32), 64, axis=1) for each in (scale, minimum)]
+    np.testing.assert_array_equal(found, x.astype(np.float32) * columns[0] + columns[1])

@@ -218,7 +218,7 @@ ORACLE |= quantize_cases.ORACLE | {"repeated_ngrams": repeated_ngrams}
 WITHOUT_ORACLE = {"dims", "random_uniform", "label_encode", "tfidf", "tree_ensemble", "unique", "non_max_suppression"}
 WITHOUT_ORACLE |= {"decode_image", "pairwise_coupling", "roi_align"}  # cases of their rules have some
 WITHOUT_ORACLE |= {"draw_uniform"}  # tests/load/test_random.py asks Philox in integers of Python
-WITHOUT_ORACLE |= {"decode_blocks"}  # test_blocks.py asks gguf
+WITHOUT_ORACLE |= {"affine_blocks", "decode_blocks"}  # test_blocks.py asks gguf
 # test_decompose.py and the cases of ATen ask torch.
 WITHOUT_ORACLE |= {"cholesky", "eig", "eigh", "householder_product", "ldl_factor", "ldl_solve", "lu_factor"}
 WITHOUT_ORACLE |= {"matrix_exp", "pivoted_rows", "qr_factor", "solve_triangular", "svd"}
