@@ -350,19 +350,18 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
   for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
     const int64_t wanted = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2 ? 1 : 2;
     const float *weight = g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL;
-    gemm_store store;
+    gemm_store store = {0};
     const int vectorized = conv_store_in_tile(t, b->pixel, b->count, b->group, panel, &store);
     const int done = vectorized && (pairs || (store.out && !store.residual && !store.rounded));
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t first = task_begin(b->count, tile, tiles);
       const int64_t length = task_begin(b->count, tile + 1, tiles) - first;
-      gemm_store at = store;
-      if (done) at = conv_store_from(&store, first);
+      const gemm_store rest = done ? conv_store_from(&store, first) : store;
       if (pairs)
         conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums,
-                            done ? &at : NULL);
+                            done ? &rest : NULL);
       else
-        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums, done ? &at : NULL);
+        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums, done ? &rest : NULL);
       if (!done) conv_store(t, b->pixel + first, length, b->group, panel, t->sums);
     }
   }
