@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+_ELEMENTS = 256  # of a block
+
 
 def _half(blocks: np.ndarray) -> np.ndarray:
     """Return the f16 that blocks begin with, as f32 [blocks, 1]."""
@@ -27,7 +29,7 @@ def _words(blocks: np.ndarray, type: str) -> np.ndarray:
 def _fields(words: np.ndarray, bits: int, count: int, first: int = 0) -> np.ndarray:
     """Return `count` adjacent fields of integers [blocks, n], the lowest first: [blocks, n * count]."""
     shifts = np.arange(first, first + bits * count, bits, dtype=words.dtype)
-    return (words[:, :, None] >> shifts & words.dtype.type((1 << bits) - 1)).reshape(len(words), -1)
+    return (words[:, :, None] >> shifts & words.dtype.type((1 << bits) - 1)).reshape(len(words), words.shape[1] * count)
 
 
 def _negative(signs: np.ndarray, bits: int) -> np.ndarray:
@@ -35,13 +37,13 @@ def _negative(signs: np.ndarray, bits: int) -> np.ndarray:
     each = _fields(signs.astype(np.uint8), 1, bits).reshape(*signs.shape, bits)
     if bits == 7:
         each = np.concatenate([each, each.sum(2, keepdims=True, dtype=np.uint8) & np.uint8(1)], 2)
-    return each.reshape(len(signs), -1).astype(bool)
+    return each.reshape(len(signs), 8 * signs.shape[1]).astype(bool)
 
 
 def _scaled(scales: np.ndarray, grid: str, indices: np.ndarray, negative: np.ndarray) -> np.ndarray:
     """Return the rows of a grid with signs, times the scales of groups [blocks, groups]."""
     values = grid_values(grid)[indices].reshape(negative.shape)
-    values = np.where(negative, -values, values).reshape(*scales.shape, -1)
+    values = np.where(negative, -values, values).reshape(*scales.shape, _ELEMENTS // scales.shape[1])
     return (values * scales[:, :, None]).reshape(negative.shape)
 
 
@@ -73,9 +75,10 @@ def _decode_iq3_xxs(blocks: np.ndarray) -> np.ndarray:
 def _moved(scales: np.ndarray, indices: np.ndarray, is_less: np.ndarray) -> np.ndarray:
     """Return the rows of the grid of IQ1 plus 1/8, or minus 1/8 for rows of [blocks, n], times the scales of groups."""
     count = len(scales)
-    rows = grid_values("iq1")[indices].reshape(count, is_less.shape[1], -1)
+    rows = grid_values("iq1")[indices].reshape(count, is_less.shape[1], _ELEMENTS // is_less.shape[1])
     rows = rows + np.where(is_less, np.float32(-0.125), np.float32(0.125))[:, :, None]
-    return (rows.reshape(*scales.shape, -1) * scales[:, :, None]).reshape(count, -1)
+    rows = rows.reshape(*scales.shape, _ELEMENTS // scales.shape[1])
+    return (rows * scales[:, :, None]).reshape(count, _ELEMENTS)
 
 
 def _decode_iq1_s(blocks: np.ndarray) -> np.ndarray:

@@ -226,8 +226,9 @@ def _infer_affine(x, scale, minimum, *, type):
     ],
 )
 def affine_blocks(x, scale, minimum, *, type: Literal["q4_1", "q5_1"]):
-    """The rows of GGUF blocks, u8[n, bytes], of elements x * scale + minimum: integers of 4 or 5 bits, u8[n, k], with a
-    scale and a minimum for each group of columns, f16[n, groups].
+    """The rows of GGUF blocks, u8[n, bytes], of elements x * scale + minimum.
+
+    x: integers of 4 or 5 bits, u8[n, k]; scale and minimum: one for each group of columns, f16[n, groups].
     """
     elements = BLOCKS[type].elements
     n, blocks = x.shape[0], x.shape[1] // elements

@@ -382,13 +382,13 @@ def _infer_cached_attention(
         if sinks.rank != 1 or sinks.dtype is not q.dtype:
             raise ShapeError(f"{name}: bad sinks, got {sinks}, expected {q.dtype} of rank 1")
         unify("{}: sinks {} of the heads of {}", sinks.shape[0], heads, name, sinks, q)
+    _expect_addresses(name, q.shape[0], positions, owners, blocks)
     if biases is not None:
         if biases.rank != 2 or biases.dtype is not q.dtype:
             raise ShapeError(f"{name}: bad biases, got {biases}, expected {q.dtype} of rank 2")
         unify("{}: biases {} of the heads of {}", biases.shape[0], heads, name, biases, q)
         positions_each = blocks.shape[1] * CACHE_BLOCK
         unify("{}: biases {} of the positions of {}", biases.shape[1], positions_each, name, biases, blocks)
-    _expect_addresses(name, q.shape[0], positions, owners, blocks)
     return TensorType(q.dtype, (q.shape[0], heads, v_dim))
 
 
