@@ -31,3 +31,21 @@ def test_results_are_read_in_another_layout(rng, reader):
     (expected,) = (interpret(graph, feeds)[name] for name in ("y",))
     found = InferenceSession(graph, threads=1, strict=True).run(None, feeds)[0]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "activations"), [("lstm", ("sigmoid", "tanh", "tanh")), ("gru", ("sigmoid", "tanh")), ("rnn", ("tanh",))]
+)
+def test_layers_without_units_run(op, activations):
+    graph, feeds = Graph(), {"gates": np.zeros((3, 2, 0), np.float32), "h": np.zeros((2, 0), np.float32)}
+    if op == "lstm":
+        feeds["c"] = np.zeros((2, 0), np.float32)
+    for name, array in feeds.items():
+        graph.add_input(name, TensorType(f32, array.shape))
+    graph.add_weight("r", np.zeros((0, 0), np.float32))
+    operands = ["gates", "r", *([None] if op == "gru" else []), *(name for name in feeds if name != "gates")]
+    numbers = (0.0,) * len(activations)
+    outputs = ["y", "last_h", "last_c"][: len(feeds)]
+    graph.add(op, operands, outputs, activations=activations, alphas=numbers, betas=numbers)
+    graph.set_output("y", "y")
+    assert InferenceSession(graph).run(None, feeds)[0].shape == (3, 2, 0)

@@ -94,6 +94,8 @@ for _op in ("lstm", "gru", "rnn"):
 def _by_units(r: WeightExpr) -> WeightExpr:
     """Reorder [gates * hidden, hidden] into blocks of 32 units; each block has its rows gate by gate."""
     rows, hidden = r.dims
+    if not hidden:
+        return r
     gates, whole = rows // hidden, hidden - hidden % PANEL
     cube = r.derive("reshape", shape=(gates, hidden, hidden))
 
