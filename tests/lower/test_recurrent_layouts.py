@@ -43,7 +43,8 @@ def test_layers_without_units_run(op, activations):
     for name, array in feeds.items():
         graph.add_input(name, TensorType(f32, array.shape))
     graph.add_weight("r", np.zeros((0, 0), np.float32))
-    operands = ["gates", "r", *([None] if op == "gru" else []), *(name for name in feeds if name != "gates")]
+    graph.add_weight("bias", np.zeros(0, np.float32))
+    operands = ["gates", "r", *(["bias"] if op == "gru" else []), *(name for name in feeds if name != "gates")]
     numbers = (0.0,) * len(activations)
     outputs = ["y", "last_h", "last_c"][: len(feeds)]
     graph.add(op, operands, outputs, activations=activations, alphas=numbers, betas=numbers)
