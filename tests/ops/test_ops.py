@@ -16,6 +16,7 @@ import kv_cache_cases
 import quantize_cases
 import recurrent_cases
 import sequence_state_cases
+import torch_oracles
 from ingot.errors import InputError, ShapeError
 from ingot.ir.dim import bind, symbol
 from ingot.ir.dtype import bf16, boolean, f32, f64, from_numpy, i8, i32, i64, u8
@@ -23,7 +24,6 @@ from ingot.ir.graph import OPS, REQUIRED, Graph, TensorType
 from ingot.ir.text import dump, parse
 from ingot.ops.define import draw, expand_node
 from ingot.run.interpret import interpret
-from torch_oracles import ORACLE
 
 CASES = [
     pytest.param(op, sample, id=f"{name}-{sample.operands.replace(' ', '_')}-{i}")
@@ -213,7 +213,7 @@ def repeated_ngrams(tokens, *, size, vocab):
     return found
 
 
-ORACLE |= quantize_cases.ORACLE | {"repeated_ngrams": repeated_ngrams}
+ORACLE = torch_oracles.ORACLE | quantize_cases.ORACLE | {"repeated_ngrams": repeated_ngrams}
 # Cases of ONNX's rules compare strings, tables, trees, boxes, and what has no samples.
 WITHOUT_ORACLE = {"dims", "random_uniform", "label_encode", "tfidf", "tree_ensemble", "unique", "non_max_suppression"}
 WITHOUT_ORACLE |= {"decode_image", "pairwise_coupling", "roi_align"}  # cases of their rules have some
