@@ -17,6 +17,7 @@ from test_cli import HOSTILE, save_model
 from attacks.hostile_configs import write_llama
 from graphviz import Drawing
 from ingot.cli import commands
+from ingot.cli.bisect import COMMANDS as BISECT
 from ingot.cli.compare import COMMANDS as COMPARE
 from ingot.cli.inspect import COMMANDS as INSPECT
 from ingot.cli.plans import COMMANDS as PLANS
@@ -27,7 +28,7 @@ from onnx_models import text_model
 from small_tokenizers import document, write_folder
 from tiny_language_models import random_llama
 
-COMMANDS = [*INSPECT, *COMPARE, *PLANS, *REPORT]
+COMMANDS = [*BISECT, *INSPECT, *COMPARE, *PLANS, *REPORT]
 FORMATS = ("onnx", "pt2", "decoder", "encoder", "int4", "gguf", "qdq", "program")
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "inspecting.md").read_text()
 

@@ -83,7 +83,9 @@ def transformers_side(folder: str, graph: Graph, feeds: Mapping[str, Any]) -> Re
 
     with typed_errors("transformers"), torch.no_grad():
         from transformers import AutoModelForCausalLM
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True, trust_remote_code=False
         ).eval()
