@@ -1,4 +1,4 @@
-"""What the steps of a bisection find: the change of a pass, and the layers of a precision."""
+"""Results of the steps of a bisection: the change of a pass, and the layers of a precision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FoundPass:
 
 @dataclass(frozen=True, slots=True)
 class FoundPrecision:
-    """What the precision of side A has to do with the failure.
+    """The part of the failure that the precision of side A causes.
 
     is_cause: the sides agree if A runs in f32. layers: those that must stay f32, of how many that are rounded; agrees:
     whether the sides agree then.

@@ -22,7 +22,7 @@ _NODES = 6  # nodes of a part in a text
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What a bisection found.
+    """The result of a bisection.
 
     model, a, b: as in `Comparison`. problem: as in `ComparedValue`, or "changed" if the bits of an output differ
     between runs; "" if the sides agree. comparison: of the whole model. passes: None if A runs none, or if the failure
@@ -45,7 +45,7 @@ class Bisection:
 
     @property
     def agrees(self) -> bool:
-        """Whether there was nothing to find."""
+        """Whether the two sides agree, so that no fault was searched for."""
         return not self.problem
 
     def to_json(self) -> dict[str, Any]:

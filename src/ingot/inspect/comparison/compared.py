@@ -226,7 +226,7 @@ class Compare:
 
     @property
     def _is_exact(self) -> bool:
-        """Whether B's values are those of `loaded` in float64."""
+        """Whether side B is the loaded graph, run in float64."""
         return self.b.title == "float64" and self.b.graph is self.loaded
 
     def _loaded_error(self, name: str) -> Error | None:

@@ -83,12 +83,17 @@ def transformers_side(folder: str, graph: Graph, feeds: Mapping[str, Any]) -> Re
 
     with typed_errors("transformers"), torch.no_grad():
         from transformers import AutoModelForCausalLM
-        from transformers.utils.logging import disable_progress_bar
+        from transformers.utils import logging
 
-        disable_progress_bar()
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True, trust_remote_code=False
-        ).eval()
+        showed_progress = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True, trust_remote_code=False
+            ).eval()
+        finally:
+            if showed_progress:
+                logging.enable_progress_bar()
         for path, module in model.named_modules():
             if path in graph.values:
                 module.register_forward_hook(lambda module, given, result, path=path: keep(path, result))

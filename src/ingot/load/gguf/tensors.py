@@ -146,12 +146,12 @@ class BlockTensor(StoredTensor):
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it consists of quantized blocks that kernels read."""
+        """Whether the tensor is stored in quantized blocks that kernels read."""
         return self._read_type in BLOCKS
 
     @property
     def becomes_floats(self) -> bool:
-        """Whether it consists of blocks that no kernel reads."""
+        """Whether the tensor is stored in blocks that no kernel reads."""
         return self.type in FLOAT_BLOCKS
 
     def add_to(self, graph: Graph, name: str) -> str:

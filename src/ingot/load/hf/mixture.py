@@ -82,7 +82,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """How some files store all experts: the gate and up projections in one tensor, and those of `down` in another."""
+    """Two tensors with the weights of all experts: one of the gate and up projections, one of the down projections."""
 
     gate_up: Experts
     down: Experts
