@@ -30,7 +30,7 @@ def options(
         description=about(package),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--write", action="store_true", help="also write results.md in the folder of the question")
+    parser.add_argument("--write", action="store_true", help="also write the page in the folder of the question")
     if only:
         parser.add_argument("--only", default="", metavar="REGEX", help="measure those whose name it matches")
     if rounds:
@@ -60,10 +60,12 @@ def chosen(names: Iterable[str], only: str) -> list[str]:
     return [name for name in names if re.search(only, name)]
 
 
-def publish(package: str, asked: argparse.Namespace, title: str, engines: Iterable[str], *parts: str) -> None:
+def publish(
+    package: str, asked: argparse.Namespace, title: str, engines: Iterable[str], *parts: str, file: str = "results.md"
+) -> None:
     """Print a page: its title, where it was measured and of which versions, the question, and parts.
 
-    With --write, write it.
+    With --write, write it to a file in the folder of the question.
     """
     name = package.rpartition(".")[2]
     measured = [time.strftime("%Y-%m-%d")]
@@ -74,4 +76,4 @@ def publish(package: str, asked: argparse.Namespace, title: str, engines: Iterab
     text = "\n\n".join([f"# {title}", where, about(package), *parts]) + "\n"
     print(text, end="")
     if asked.write:
-        (Path(importlib.import_module(package).__path__[0]) / "results.md").write_text(text)
+        (Path(importlib.import_module(package).__path__[0]) / file).write_text(text)

@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 from benchmarks import ROOT
-from benchmarks.harness import page, report, rounds
+from benchmarks.harness import isa, page, report, rounds
 from benchmarks.harness.packages import require
 from benchmarks.models import chart, goals
+from benchmarks.models.networks import NETWORKS
 from benchmarks.models.workloads import QUANTIZED, WORKLOADS
 
 PROGRAM = "benchmarks.models.worker"
@@ -57,6 +58,16 @@ def whole_page(engines: list[str], count: int, threads: int) -> list[str]:
     ]
 
 
+def held_page(only: str, engines: list[str], count: int, threads: int) -> list[str]:
+    """The workloads and twelve further networks, with the engines held to an instruction set."""
+    results = rounds.measure(PROGRAM, page.chosen([*WORKLOADS, *NETWORKS], only), engines, count, threads)
+    return [
+        "`INGOT_ISA` and the variables of oneDNN and MKL hold every engine to AVX2, except ONNX Runtime, which has no "
+        "such option: on a CPU with AVX-512 it uses AVX-512.",
+        report.side_by_side(results, engines),
+    ]
+
+
 def rounded_section(only: str, engines: list[str], count: int, threads: int, precision: str) -> str:
     """The figures of a precision below f32."""
     names = page.chosen(QUANTIZED if precision == "int8" else WORKLOADS, only)
@@ -69,11 +80,13 @@ def main() -> None:
     parser = page.options(__package__, rounds=ROUNDS, threads=page.THREADS, only=True)
     parser.add_argument("--engines", metavar="A,B", help=f"by default {','.join(ENGINES['f32'])}, of f32")
     parser.add_argument("--precision", choices=list(ENGINES), default="f32")
+    isa.option(parser, "best")
     parser.add_argument("--chart", action="store_true", help="draw README's chart of results.md, and measure nothing")
     asked = parser.parse_args()
     if asked.chart:
         chart.draw()
         return
+    isa.hold(asked.isa)
     is_part = bool(asked.only) or asked.precision != "f32"
     if is_part and asked.write:
         parser.error("--write is for the whole page, without --only and --precision")
@@ -83,12 +96,17 @@ def main() -> None:
     options = (engines, asked.rounds, asked.threads)
     if asked.precision != "f32":
         parts = [rounded_section(asked.only, *options, asked.precision)]
+    elif asked.isa == "avx2":
+        parts = held_page(asked.only, *options)
     elif asked.only:
         parts = [section(page.chosen(WORKLOADS, asked.only), *options)[0]]
     else:
         parts = whole_page(*options)
-    page.publish(__package__, asked, f"Models in {asked.precision}", engines, *parts)
-    if asked.write:
+    title, file = f"Models in {asked.precision}", "results.md"
+    if asked.isa == "avx2":
+        title, file = f"{title} on AVX2", "avx2.md"
+    page.publish(__package__, asked, title, engines, *parts, file=file)
+    if asked.write and asked.isa == "best":
         chart.draw()
 
 

@@ -185,20 +185,20 @@ def bert_base(tokens: int) -> Workload:
     return Workload(f"bert-base {tokens}", make)
 
 
+def with_statistics(model: nn.Module) -> nn.Module:
+    """The model with statistics in its batch norms as if it had been trained."""
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.normal_(norm.running_mean, std=0.1)
+            for scale in (norm.running_var, norm.weight):
+                nn.init.uniform_(scale, 0.5, 1.5)
+            nn.init.normal_(norm.bias, std=0.1)
+    return model
+
+
 def image_model(name: str, make_model: Callable[[], nn.Module], field: str) -> Workload:
-    """A transformers model on one picture of 224 x 224; its batch norms get statistics as if it had been trained."""
-
-    def make() -> Built:
-        model = make_model()
-        for norm in model.modules():
-            if isinstance(norm, nn.BatchNorm2d):
-                nn.init.normal_(norm.running_mean, std=0.1)
-                for scale in (norm.running_var, norm.weight):
-                    nn.init.uniform_(scale, 0.5, 1.5)
-                nn.init.normal_(norm.bias, std=0.1)
-        return Field(model, field), (torch.randn(1, 3, 224, 224),)
-
-    return Workload(name, make)
+    """A transformers model on one picture of 224 x 224."""
+    return Workload(name, lambda: (Field(with_statistics(make_model()), field), (torch.randn(1, 3, 224, 224),)))
 
 
 def vit() -> nn.Module:
@@ -338,5 +338,11 @@ QUANTIZED = {"bert-base 128": bert_base(128)} | {
 
 
 def find(name: str) -> Workload:
-    """One of them by its name."""
-    return QUANTIZED[name] if name in QUANTIZED else WORKLOADS[name]
+    """A workload, or one of the further networks, by its name."""
+    if name in QUANTIZED:
+        return QUANTIZED[name]
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    from benchmarks.models.networks import NETWORKS
+
+    return NETWORKS[name]

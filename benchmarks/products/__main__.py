@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 
-from benchmarks.harness import page, rounds
+from benchmarks.harness import isa, page, rounds
 from benchmarks.harness.report import table
 
 PROGRAM = "benchmarks.products.worker"
@@ -14,11 +14,6 @@ ENGINES = ("openblas", "torch", "ingot")
 ROWS = (16, 32, 48, 77, 96, 128, 197, 256, 512, 1024)
 WEIGHTS = ((384, 1536), (768, 768), (768, 3072), (3072, 768), (512, 2048), (1024, 1024))
 SHAPES = tuple(f"{m}x{k}x{n}" for m in ROWS for k, n in WEIGHTS)
-# Variables of the environment that hold an engine to AVX2.
-AVX2 = {
-    "INGOT_ISA": "avx2", "OPENBLAS_CORETYPE": "Haswell",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2",  # of torch
-}  # fmt: skip
 
 
 def gigaflops(name: str, measured: rounds.Measurement) -> float:
@@ -50,10 +45,9 @@ def tables(names: list[str], engines: list[str], count: int, threads: int) -> li
 def main() -> None:
     """Measure and report."""
     parser = page.options(__package__, rounds=ROUNDS, threads=1, engines=ENGINES, only=True)
-    parser.add_argument("--isa", choices=["avx2", "best"], default="avx2")
+    isa.option(parser, "avx2")
     asked = parser.parse_args()
-    if asked.isa == "avx2":
-        os.environ.update(AVX2)
+    isa.hold(asked.isa)
     os.environ["OPENBLAS_NUM_THREADS"] = str(asked.threads)
     parts = tables(page.chosen(SHAPES, asked.only), asked.engines, asked.rounds, asked.threads)
     page.publish(__package__, asked, f"Products in f32, {asked.isa}", asked.engines, *parts)
