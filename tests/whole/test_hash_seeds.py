@@ -43,6 +43,7 @@ def test_plans_are_alike() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_plans_and_files_are_alike() -> None:
     assert_alike(range(8), "--count", "100", "--packaged")
 
