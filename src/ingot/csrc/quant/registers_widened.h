@@ -118,7 +118,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define QUANT_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define QUANT_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
 #define QUANT_TIMES 1
-#define QUANT_NEXT(p) (void)(p)
+#define QUANT_NEXT(p) __builtin_prefetch((p) + 2048, 0, 3)
 #define QUANT_LOW(w) _mm256_and_si256(w, _mm256_set1_epi8(0x0f))
 #define QUANT_HIGH(w) _mm256_and_si256(_mm256_srli_epi16(w, 4), _mm256_set1_epi8(0x0f))
 #define QUANT_SMALLER(i) _mm256_srai_epi32(i, 4)
