@@ -35,7 +35,7 @@ from ingot.serve.embeddings import Embedding, embeddings
 from ingot.serve.errors import BUG, Failure, failure_of, openai_error
 from ingot.serve.events import EventResponse, Protocol, Send
 from ingot.serve.infer import PREFIX, Inference, inference_error
-from ingot.serve.limits import json_of
+from ingot.serve.limits import expect_shallow, json_of
 from ingot.serve.log import RequestLog, path_of, request_id
 from ingot.serve.messages import MESSAGES, CountRequest, count_tokens
 from ingot.serve.metrics import Metrics
@@ -47,6 +47,7 @@ from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
 from ingot.serve.schema import BODIES, openapi
 from ingot.serve.sources import Servable, kept, usual_budget
+from ingot.serve.threads import LONG_BYTES, aside, note_bytes
 from ingot.serve.tools import Json
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ _HELD = "ingot.held"  # the key of a request's models in its scope
 CLIENT_CLOSED = 499  # the status in the log when the client has gone before the response
 
 Body = TypeVar("Body")
+Result = TypeVar("Result")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
 
 
@@ -163,17 +165,17 @@ class _Server:
             raise InputError("prompt, messages: got both or none, expected one of them")
         llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
         if body.messages is not None:
-            tokens = await anyio.to_thread.run_sync(prompt_of, llm, body.chat())
+            tokens = await aside(prompt_of, llm, body.chat())
         else:
             assert body.prompt is not None
-            tokens = await anyio.to_thread.run_sync(llm.encode, body.prompt)
+            tokens = await aside(llm.encode, body.prompt)
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": llm.context})
 
     async def apply_template(self, http: HttpRequest) -> Response:
         """POST /apply-template: the text of a conversation with the beginning of an answer."""
         body = await self._read(http, TemplateRequest)
         llm: LLM = (await self.use(http, body.model, ["language"])).llm
-        return JSONResponse({"prompt": await anyio.to_thread.run_sync(prompt_text, llm, body.chat())})
+        return JSONResponse({"prompt": await aside(prompt_text, llm, body.chat())})
 
     async def props(self, http: HttpRequest) -> Response:
         """GET /props: the context, the answers drawn together and the chat template of a model, `?model=NAME`."""
@@ -184,13 +186,13 @@ class _Server:
         """POST of a request whose prompt's tokens are counted."""
         body: Any = await self._read(http, kind)
         served: Served = await self.use(http, body.model, ["language"])
-        return JSONResponse(await anyio.to_thread.run_sync(counted, served.llm, body))
+        return JSONResponse(await aside(counted, served.llm, body))
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """POST /detokenize: the text of ids."""
         body = await self._read(http, DetokenizeRequest)
         llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
-        text = await anyio.to_thread.run_sync(llm.tokenizer.decode, body.tokens)
+        text = await aside(llm.tokenizer.decode, body.tokens)
         return JSONResponse({"prompt": text})
 
     async def listed(self, http: HttpRequest) -> Response:
@@ -239,22 +241,17 @@ class _Server:
         return await held.enter_async_context(self.models.use(name, kinds))
 
     async def _read(self, http: HttpRequest, kind: type[Body]) -> Body:
-        """Return the body of a request. Raises the errors of `json_of`, and InputError for bad JSON."""
+        """Return the body of a request. Raises the errors of `json_of`, and InputError for JSON that is bad or deep."""
         data = await json_of(http)
-        try:
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.ValidationError as error:
-            at = _FIELD.search(str(error))
-            raise InputError(f"{(at[1] or at[2]) if at else 'body'}: {error}") from error
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise InputError(f"body: not JSON, {error}") from error
+        note_bytes(len(data))
+        return _decoded(kind, data) if len(data) <= LONG_BYTES else await aside(_decoded, kind, data)
 
     async def generate(self, protocol: Protocol[Any], http: HttpRequest) -> Response:
         """POST of a request for text."""
         request = await self._read(http, protocol.body)
         served: Served = await self.use(http, request.model, ["language"])
         if request.stream:
-            answers = await protocol.prepared(served, request)
+            answers = await _unless_gone(http, protocol.prepared(served, request))
 
             async def work(send: Send) -> None:
                 watched = self.measured.watched(served.name, send, [answer.generation for answer in answers])
@@ -282,6 +279,18 @@ def properties(served: Served) -> Json:
     }
 
 
+def _decoded(kind: type[Body], data: bytes) -> Body:
+    """Return the body of a request. Raises InputError for JSON that is bad or too deep."""
+    expect_shallow(data)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        at = _FIELD.search(str(error))
+        raise InputError(f"{(at[1] or at[2]) if at else 'body'}: {error}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"body: not JSON, {error}") from error
+
+
 class _Holding:
     """A layer of the application that ends the use of a request's models when its response has ended."""
 
@@ -294,9 +303,9 @@ class _Holding:
             await self._app(scope, receive, send)
 
 
-async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def _unless_gone(http: HttpRequest, work: Awaitable[Result]) -> Result:
     """Return the result of the work. Raises its errors, and ClientDisconnect when the client closes the connection."""
-    result: dict[str, Any] = {}
+    results: list[Result] = []
     failed: list[IngotError] = []
 
     async def watch() -> None:
@@ -307,15 +316,15 @@ async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> di
     async with anyio.create_task_group() as group:
         group.start_soon(watch)
         try:
-            result = await work
+            results.append(await work)
         except IngotError as error:
             failed.append(error)
         group.cancel_scope.cancel()
     if failed:
         raise failed[0]
-    if not result:
+    if not results:
         raise ClientDisconnect
-    return result
+    return results[0]
 
 
 async def on_error(http: HttpRequest, error: Exception) -> Response:
