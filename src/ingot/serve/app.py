@@ -47,6 +47,8 @@ from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
 from ingot.serve.schema import BODIES, openapi
 from ingot.serve.sources import Servable, kept, usual_budget
+from ingot.serve.stored import Store
+from ingot.serve.stored import page as items_page
 from ingot.serve.threads import LONG_BYTES, aside, note_bytes
 from ingot.serve.tools import Json
 
@@ -111,10 +113,12 @@ def application(
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/": page, "/v1/models": server.listed, "/v1/models/{name:path}": server.listed_one,
         "/health": server.health, "/ready": server.ready, "/metrics": server.metrics,
-        "/openapi.json": server.schema, "/props": server.props,
+        "/openapi.json": server.schema, "/props": server.props, "/v1/responses/{name}": server.response,
+        "/v1/responses/{name}/input_items": server.input_items,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+    routes.append(Route("/v1/responses/{name}", server.drop_response, methods=["DELETE"]))
     routes += Inference(models, server.use).routes()
     middleware = [Middleware(RequestLog)]
     if origins:
@@ -182,11 +186,11 @@ class _Server:
         served: Served = await self.use(http, http.query_params.get("model"), ["language"])
         return JSONResponse(properties(served))
 
-    async def count(self, kind: type[Body], counted: Callable[[LLM, Body], Json], http: HttpRequest) -> Response:
+    async def count(self, kind: type[Body], counted: Callable[[Served, Body], Json], http: HttpRequest) -> Response:
         """POST of a request whose prompt's tokens are counted."""
         body: Any = await self._read(http, kind)
         served: Served = await self.use(http, body.model, ["language"])
-        return JSONResponse(await aside(counted, served.llm, body))
+        return JSONResponse(await aside(counted, served, body))
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """POST /detokenize: the text of ids."""
@@ -213,6 +217,27 @@ class _Server:
         elif isinstance(model.running, Reranking):
             facts["max_model_len"] = model.running.reranker.context
         return facts | ({"error": model.error} if model.error else {})
+
+    async def response(self, http: HttpRequest) -> Response:
+        """GET /v1/responses/NAME: a stored response."""
+        name = http.path_params["name"]
+        return JSONResponse(self._stored(name).response(name))
+
+    async def input_items(self, http: HttpRequest) -> Response:
+        """GET /v1/responses/NAME/input_items: the items of its input; `order`, `limit`, `after`."""
+        name = http.path_params["name"]
+        return JSONResponse(items_page(self._stored(name).items(name), http.query_params))
+
+    async def drop_response(self, http: HttpRequest) -> Response:
+        """DELETE /v1/responses/NAME: drop a stored response."""
+        name = http.path_params["name"]
+        self._stored(name).drop(name)
+        return JSONResponse({"id": name, "object": "response", "deleted": True})
+
+    def _stored(self, name: str) -> Store:
+        """Return the store that has a response, or any one."""
+        stores = [model.running.stored for model in self.models if isinstance(model.running, Served)]
+        return next((store for store in stores if name in store), Store())
 
     async def health(self, http: HttpRequest) -> Response:
         """GET /health: whether no model has ended by a bug."""
@@ -341,7 +366,8 @@ async def on_error(http: HttpRequest, error: Exception) -> Response:
 
 def protocol_of(path: str) -> Protocol[Any] | None:
     """Return the protocol of a path for text, and None for other paths."""
-    return PROTOCOLS.get(path.removesuffix("/count_tokens").removesuffix("/input_tokens"))
+    known = next((known for known in PROTOCOLS if path == known or path.startswith(f"{known}/")), None)
+    return None if known is None else PROTOCOLS[known]
 
 
 def shaped(path: str, failure: Failure) -> dict[str, Any]:

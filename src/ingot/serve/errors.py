@@ -12,6 +12,7 @@ from ingot.errors import IngotError, InputError, LimitError, LoadError, StoppedE
 from ingot.llm.service import BusyError
 from ingot.serve.log import request_id
 from ingot.serve.models import UnavailableError, UnknownModelError
+from ingot.serve.stored import UnknownResponseError
 
 RETRY_SECONDS = 1  # after which a client tries again where the server has no room
 
@@ -48,6 +49,10 @@ def failure_of(error: IngotError | HTTPException, fields: set[str]) -> Failure:
         return refusal(429, text)
     if isinstance(error, UnknownModelError):
         return Failure(404, "invalid_request_error", text, code="model_not_found")
+    if isinstance(error, UnknownResponseError):
+        is_field = text.startswith("previous_response_id")
+        parameter, code = ("previous_response_id", "previous_response_not_found") if is_field else (None, None)
+        return Failure(400 if is_field else 404, "invalid_request_error", text, parameter, code)
     if isinstance(error, StoppedError | UnavailableError):
         return Failure(503, "server_error", text)
     if not isinstance(error, InputError | LimitError | LoadError | UnsupportedError):

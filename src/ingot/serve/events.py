@@ -15,7 +15,6 @@ from starlette.types import Message, Receive
 from starlette.types import Send as SendMessage
 
 from ingot.errors import IngotError
-from ingot.llm.model import LLM
 from ingot.serve.answers import Answer, Served
 from ingot.serve.errors import CUT, Failure, failure_of
 from ingot.serve.log import count_in_log
@@ -108,7 +107,7 @@ class Protocol(Generic[Body]):
     """
 
     body: type[Body]
-    answers: Callable[[LLM, Body], list[Answer]]
+    answers: Callable[[Served, Body], list[Answer]]
     document: Callable[[Served, Body, Sequence[Answer]], Awaitable[Json]]
     stream: Callable[[Served, Body, Sequence[Answer], Send], Awaitable[None]]
     error: Callable[[Failure], Json]
@@ -124,7 +123,7 @@ class Protocol(Generic[Body]):
     async def prepared(self, served: Served, request: Body) -> list[Answer]:
         """Return the answers of a request, without tokens. Raises the errors of `answers`, and BusyError."""
         served.service.expect_room()
-        answers = await aside(self.answers, served.llm, request)
+        answers = await aside(self.answers, served, request)
         served.service.expect_room(len(answers))
         count_in_log([answer.generation for answer in answers])
         return answers
