@@ -32,7 +32,7 @@ from ingot.serve.access import Access, checked_keys
 from ingot.serve.answers import Served
 from ingot.serve.chat import prompt_of, prompt_text
 from ingot.serve.embeddings import Embedding, embeddings
-from ingot.serve.errors import BUG, Failure, failure_of, openai_error
+from ingot.serve.errors import BUG, Failure, failure_of, hide_path, openai_error
 from ingot.serve.events import EventResponse, Protocol, Send
 from ingot.serve.infer import PREFIX, Inference, inference_error
 from ingot.serve.limits import expect_shallow, json_of
@@ -263,7 +263,10 @@ class _Server:
     async def use(self, http: HttpRequest, name: str | None, kinds: Collection[Kind]) -> Any:
         """Return a loaded model, which stays loaded until the response has ended. Raises the errors of `Models.use`."""
         held: contextlib.AsyncExitStack = http.scope[_HELD]
-        return await held.enter_async_context(self.models.use(name, kinds))
+        running = await held.enter_async_context(self.models.use(name, kinds))
+        if isinstance(running, Served | Embedding):
+            hide_path(running.llm.folder.path)
+        return running
 
     async def _read(self, http: HttpRequest, kind: type[Body]) -> Body:
         """Return the body of a request. Raises the errors of `json_of`, and InputError for JSON that is bad or deep."""

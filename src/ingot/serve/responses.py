@@ -12,7 +12,7 @@ from ingot.errors import IngotError, InputError, UnsupportedError
 from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
-from ingot.serve.errors import openai_error
+from ingot.serve.errors import message_of, openai_error
 from ingot.serve.events import Protocol, Send, Writer
 from ingot.serve.openai import token_logprobs
 from ingot.serve.parts import Part
@@ -217,7 +217,7 @@ class _Writer(Writer[ResponsesRequest]):
 
     async def fail(self, error: IngotError) -> None:
         """Send the event that ends a stream with an error."""
-        failed = self._response("failed") | {"error": {"code": "server_error", "message": str(error)}}
+        failed = self._response("failed") | {"error": {"code": "server_error", "message": message_of(error)}}
         await self._event("response.failed", response=failed)
 
     # -- inside -------------------------------------------------------------------------------------------------
