@@ -141,6 +141,25 @@ def by_openai(address: str) -> Found:
             "after": after.choices[0].finish_reason, "embeddings": len(rows)}  # fmt: skip
 
 
+def user(content: str) -> Found:
+    return {"type": "message", "role": "user", "content": content}
+
+
+CALLED = {"type": "function", "name": "weather", "description": "The weather of a city", "parameters": SCHEMA}
+# The cases of the compliance tests of Open Responses, except images and files, which no model here reads. A small model
+# does not decide to call a tool, nor to end its answer: `tool_choice` and a regular expression do.
+COMPLIANCE: dict[str, Found] = {
+    "basic-response": {"input": [user("Say hello in exactly 3 words.")]},
+    "system-prompt": {"input": [{"type": "message", "role": "system", "content": "You are a pirate."}, user("Hello.")]},
+    "tool-calling": {"input": [user("How is the weather?")], "tools": [CALLED], "tool_choice": "required",
+                     "parallel_tool_calls": False},
+    "tool-of-a-name": {"input": [user("How is the weather?")], "tools": [CALLED],
+                       "tool_choice": {"type": "function", "name": "weather"}},
+    "multi-turn": {"input": [user("My name is Alice."), {"type": "message", "role": "assistant", "content": "Hello."},
+                             user("What is my name?")]},
+}  # fmt: skip
+
+
 def by_openresponses(address: str) -> Found:
     """Not a client, but the types of the Open Responses specification, which every answer and event must fit."""
     import httpx
@@ -152,6 +171,7 @@ def by_openresponses(address: str) -> Found:
             known |= {str(each.value): kind for each in kind.model_fields["type"].annotation}
 
     def ask(**options: Any) -> Found:
+        """An answer, whole and streamed: both fit the types, and have the same kinds of items."""
         body = {"input": QUESTION, "temperature": 0, **options}
         whole = httpx.post(f"{address}/v1/responses", json=body, timeout=300).json()
         types.ResponseResource.model_validate(whole)
@@ -161,6 +181,7 @@ def by_openresponses(address: str) -> Found:
         for event in map(json.loads, lines):
             known[event["type"]].model_validate(event)
         assert [item["type"] for item in event["response"]["output"]] == [item["type"] for item in whole["output"]]
+        assert whole["output"] and event["response"]["status"] == whole["status"]
         return {"whole": whole["output"][0], "streamed": event["response"]["output"][0], "status": whole["status"]}
 
     text = ask(max_output_tokens=MOST, metadata={"a": "b"})
@@ -172,6 +193,17 @@ def by_openresponses(address: str) -> Found:
     ask(input=history, instructions="Be brief.", max_output_tokens=MOST, tools=[tool])
     document = ask(max_output_tokens=200, text={"format": {"type": "json_object"}})
     assert document["whole"]["content"][0]["text"].startswith("{")
+    for case, body in COMPLIANCE.items():
+        found = ask(**body) if "tools" in body else ask(**body, structured_outputs={"regex": "Done\\."})
+        assert found["status"] == "completed", case
+        assert (
+            found["whole"]["type"] == found["streamed"]["type"] == ("function_call" if "tools" in body else "message")
+        )
+    first = httpx.post(f"{address}/v1/responses", json={"input": "Remember papaya.", "max_output_tokens": 2}).json()
+    continued = ask(input="Which word?", previous_response_id=first["id"], structured_outputs={"regex": "papaya"})
+    assert continued["status"] == "completed"
+    refused = httpx.post(f"{address}/v1/responses", json={"input": "x", "temperature": 1e9}).json()["error"]
+    types.ErrorPayload.model_validate(refused)
     whole, streamed = (text[name]["content"][0]["text"] for name in ("whole", "streamed"))
     return {"whole": whole, "streamed": streamed, "call": json.loads(call["whole"]["arguments"]), "after": "stop",
             "document": {"city": "Oslo"}}  # fmt: skip

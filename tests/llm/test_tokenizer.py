@@ -3,6 +3,7 @@
 import copy
 import json
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -267,6 +268,25 @@ def test_threads(read):
         for _ in range(8):
             assert list(pool.map(read.encode, texts)) == expected
             assert list(pool.map(lambda text: read.encode(text, special=True), texts)) == marked
+
+
+def test_other_threads_run_while_a_text_is_encoded(read):
+    """The interpreter switches threads only where a call lets others run."""
+    encoded, before = [], sys.getswitchinterval()
+
+    def encode() -> None:
+        for _ in range(20):
+            encoded.append(read.encode(" ".join(TEXTS) * 200))
+
+    sys.setswitchinterval(1000)
+    try:
+        thread = threading.Thread(target=encode)
+        thread.start()
+        seen = len(encoded)
+        thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert seen < len(encoded) == 20
 
 
 def test_the_check_does_not_change_a_document(tmp_path):

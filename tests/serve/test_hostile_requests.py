@@ -9,6 +9,7 @@ import pytest
 import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.serve.openai import TEXT
+from serving import served, with_template
 
 KIND = {"content-type": "application/json"}
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -89,6 +90,21 @@ def test_refused(address, want, path, content, field):
     assert len(error["message"]) < 2000 and "Traceback" not in error["message"] and "src/" not in error["message"]
     good = {"prompt": "def f(a):", "max_tokens": 8, "temperature": 0}
     assert httpx.post(f"{address}/v1/completions", json=good, timeout=300).json()["choices"][0]["text"] == want
+
+
+REFUSING = "{{ raise_exception('none of these') }}"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/apply-template"])
+def test_errors_of_files_have_no_path_of_the_server(tmp_path, path):
+    """H17: what the template of a folder refuses."""
+    folder = with_template(tmp_path / "model", REFUSING)
+    with served(folder) as address:
+        body = {"messages": MESSAGES, "input": "x", "max_tokens": 2}
+        for stream in (False, True):
+            got = httpx.post(address + path, json=body | {"stream": stream}, timeout=300)
+            assert got.status_code == 400 and "none of these" in got.text, got.text
+            assert "model/chat_template.jinja" in got.text and str(tmp_path) not in got.text
 
 
 ACCEPTED = {

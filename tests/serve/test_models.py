@@ -151,7 +151,7 @@ def test_loading_a_model_does_not_delay_the_others():
         assert results[0].status_code == 200 and states(client)["b"] == "loaded"
 
 
-def test_a_model_that_cannot_be_loaded_or_is_too_large_leaves_the_others(tmp_path: Path):
+def test_a_model_that_cannot_be_loaded_or_is_too_large_leaves_the_others(tmp_path: Path, caplog):
     folder = write_llama(tmp_path / "llama")
     broken = opening(context=8).source(str(folder))
     (folder / "model.safetensors").write_bytes(b"damaged")
@@ -162,7 +162,12 @@ def test_a_model_that_cannot_be_loaded_or_is_too_large_leaves_the_others(tmp_pat
             got = complete(client, name)
             assert got.status_code == 503 and text in got.json()["error"]["message"], got.text
             assert states(client)[name] == "failed"
+            assert str(tmp_path) not in got.text + client.get("/v1/models").text
         assert complete(client, "a").status_code == 200
+    assert [(each.message, each.facts["model"]) for each in caplog.records if each.levelname == "ERROR"] == [
+        ("a model cannot be loaded", "broken")
+    ]
+    assert str(folder) in caplog.records[0].facts["reason"]
 
 
 def test_an_unloaded_model_leaves_no_memory():

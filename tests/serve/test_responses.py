@@ -1,4 +1,4 @@
-"""/v1/responses: OpenAI's client and its types, streamed and not; what needs stored responses is refused."""
+"""/v1/responses: OpenAI's client and its types, streamed and not; responses that are stored and continued."""
 
 import httpx
 import openai
@@ -7,6 +7,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
 import ingot
+from ingot.serve import stored
 from ingot.serve.chat import prompt_of
 from ingot.serve.responses import ResponsesRequest
 from serving import events, served, writes
@@ -127,8 +128,8 @@ def test_items_are_the_turns_of_a_template(folder, address):
 
 
 BAD = [
-    ({"store": True}, "store"),
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ({"previous_response_id": 1}, "previous_response_id"),
     ({"background": True}, "background"),
     ({"conversation": "c"}, "conversation"),
     ({"input": 3}, "input"),
@@ -152,6 +153,67 @@ def test_bad_requests(address, body, parameter, stream):
     got = httpx.post(address + PATH, json={"input": "Go.", "stream": stream} | body, timeout=120)
     assert got.status_code == 400, got.text
     assert got.json()["error"]["param"] == parameter and got.json()["error"]["message"]
+
+
+def texts(items: list[dict]) -> list[tuple[str, str]]:
+    """The messages of a list of items."""
+    return [(item["role"], item["content"][0]["text"]) for item in items if item["type"] == "message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_is_continued_by_its_id(address, stream):
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
+
+    def ask(**options) -> Response:
+        made = client.responses.create(model="tiny-lm", stream=stream, **options)
+        return list(made)[-1].response if stream else made
+
+    first = ask(input="Go.", tools=TOOLS, instructions="Be brief.", extra_body=writes(FULL))
+    result = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "12:00"}
+    second = ask(input=[result], tools=TOOLS, previous_response_id=first.id, extra_body=writes("Noon."))
+    assert second.store and second.previous_response_id == first.id and second.output_text == "Noon."
+    third = ask(input="Thanks.", previous_response_id=second.id, store=False, extra_body=writes("Bye."))
+
+    given = [item.model_dump(exclude_none=True) for item in first.output]
+    whole = [{"role": "user", "content": "Go."}, *given, result,
+             {"role": "assistant", "content": "Noon."}, {"role": "user", "content": "Thanks."}]  # fmt: skip
+    same = ask(input=whole, store=False, extra_body=writes("Bye."))
+    assert third.usage.input_tokens == same.usage.input_tokens
+    counted = client.responses.input_tokens.count(input="Thanks.", previous_response_id=second.id)
+    assert counted.input_tokens == same.usage.input_tokens
+
+    assert client.responses.retrieve(second.id) == second
+    items = [item.to_dict() for item in client.responses.input_items.list(second.id, order="asc", limit=2)]
+    assert [item["type"] for item in items] == ["message", "reasoning", "message", "function_call",
+                                                "function_call_output"]  # fmt: skip
+    assert texts(items) == [("user", "Go."), ("assistant", "I look.")] and len({item["id"] for item in items}) == 5
+    assert [item.id for item in client.responses.input_items.list(second.id)] == [item["id"] for item in items][::-1]
+    for gone in (third.id, second.id):
+        if gone == second.id:
+            client.responses.delete(second.id)
+        for call in (client.responses.retrieve, client.responses.input_items.list, client.responses.delete):
+            with pytest.raises(openai.NotFoundError, match="not found"):
+                call(gone)
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(input="a", previous_response_id=gone)
+        assert (refused.value.param, refused.value.code) == ("previous_response_id", "previous_response_not_found")
+
+
+@pytest.mark.parametrize("query", ["order=up", "limit=0", "limit=101", "limit=x", "after=msg_1"])
+def test_bad_pages_of_items(address, query):
+    name = httpx.post(address + PATH, json={"input": "Go.", "max_output_tokens": 1}, timeout=120).json()["id"]
+    assert httpx.get(f"{address}{PATH}/{name}/input_items?{query}").status_code == 400
+
+
+def test_the_responses_used_longest_ago_are_dropped(monkeypatch):
+    monkeypatch.setattr(stored, "MAX_STORED_BYTES", 1000)
+    store = stored.Store()
+    for name in ("a", "b", "c"):
+        store.put({"id": name, "text": 300 * "x"}, [{"role": "user", "content": "Go."}])
+        store.response("a")
+    assert "a" in store and "b" not in store and "c" in store
+    store.put({"id": "d", "text": 1000 * "x"}, [])
+    assert not any(name in store for name in "abcd")
 
 
 def test_a_stream_that_fails_says_so(address):

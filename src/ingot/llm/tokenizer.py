@@ -203,7 +203,11 @@ class Tokenizer:
         return sibling
 
     def _ids(self, rust: tokenizers.Tokenizer, text: str) -> list[int]:
-        ids: list[int] = _guarded(lambda: rust.encode(text, add_special_tokens=False).ids, InputError, self._where)
+        # Unlike `encode`, `encode_batch_fast` lets other threads of Python run meanwhile.
+        (encoding,) = _guarded(
+            lambda: rust.encode_batch_fast([text], add_special_tokens=False), InputError, self._where
+        )
+        ids: list[int] = encoding.ids
         if BREAK in text and (mark := rust.token_to_id(BREAK)) is not None and rust is not self._plain:
             return [index for index in ids if index != mark]
         return ids

@@ -18,6 +18,7 @@ from ingot.llm.sampling import LogProbs
 from ingot.llm.service import Service
 from ingot.llm.text import TextStream
 from ingot.serve.parts import Part, PartReader
+from ingot.serve.stored import Store
 from ingot.serve.tools import Call
 
 Report: TypeAlias = tuple[int, list[LogProbs]] | IngotError | None  # a token, or how the answer ended
@@ -25,11 +26,12 @@ Report: TypeAlias = tuple[int, list[LogProbs]] | IngotError | None  # a token, o
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model with its service and the name by which clients know it."""
+    """A model with its service, the name by which clients know it, and its stored responses."""
 
     name: str
     llm: LLM
     service: Service
+    stored: Store = field(default_factory=Store)
 
     @property
     def is_alive(self) -> bool:

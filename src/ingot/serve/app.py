@@ -32,10 +32,10 @@ from ingot.serve.access import Access, checked_keys
 from ingot.serve.answers import Served
 from ingot.serve.chat import prompt_of, prompt_text
 from ingot.serve.embeddings import Embedding, embeddings
-from ingot.serve.errors import BUG, Failure, failure_of, openai_error
+from ingot.serve.errors import BUG, Failure, failure_of, hide_path, openai_error
 from ingot.serve.events import EventResponse, Protocol, Send
 from ingot.serve.infer import PREFIX, Inference, inference_error
-from ingot.serve.limits import json_of
+from ingot.serve.limits import expect_shallow, json_of
 from ingot.serve.log import RequestLog, path_of, request_id
 from ingot.serve.messages import MESSAGES, CountRequest, count_tokens
 from ingot.serve.metrics import Metrics
@@ -47,6 +47,9 @@ from ingot.serve.rerank import Reranking, RerankRequest, reranked
 from ingot.serve.responses import RESPONSES, ResponsesRequest, input_tokens
 from ingot.serve.schema import BODIES, openapi
 from ingot.serve.sources import Servable, kept, usual_budget
+from ingot.serve.stored import Store
+from ingot.serve.stored import page as items_page
+from ingot.serve.threads import LONG_BYTES, aside, note_bytes
 from ingot.serve.tools import Json
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ _HELD = "ingot.held"  # the key of a request's models in its scope
 CLIENT_CLOSED = 499  # the status in the log when the client has gone before the response
 
 Body = TypeVar("Body")
+Result = TypeVar("Result")
 _FIELD = re.compile(r"`\$\.([a-z_]+)|missing required field `([a-z_]+)`")
 
 
@@ -109,10 +113,12 @@ def application(
     gets: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
         "/": page, "/v1/models": server.listed, "/v1/models/{name:path}": server.listed_one,
         "/health": server.health, "/ready": server.ready, "/metrics": server.metrics,
-        "/openapi.json": server.schema, "/props": server.props,
+        "/openapi.json": server.schema, "/props": server.props, "/v1/responses/{name}": server.response,
+        "/v1/responses/{name}/input_items": server.input_items,
     }  # fmt: skip
     routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+    routes.append(Route("/v1/responses/{name}", server.drop_response, methods=["DELETE"]))
     routes += Inference(models, server.use).routes()
     middleware = [Middleware(RequestLog)]
     if origins:
@@ -163,34 +169,34 @@ class _Server:
             raise InputError("prompt, messages: got both or none, expected one of them")
         llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
         if body.messages is not None:
-            tokens = await anyio.to_thread.run_sync(prompt_of, llm, body.chat())
+            tokens = await aside(prompt_of, llm, body.chat())
         else:
             assert body.prompt is not None
-            tokens = await anyio.to_thread.run_sync(llm.encode, body.prompt)
+            tokens = await aside(llm.encode, body.prompt)
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": llm.context})
 
     async def apply_template(self, http: HttpRequest) -> Response:
         """POST /apply-template: the text of a conversation with the beginning of an answer."""
         body = await self._read(http, TemplateRequest)
         llm: LLM = (await self.use(http, body.model, ["language"])).llm
-        return JSONResponse({"prompt": await anyio.to_thread.run_sync(prompt_text, llm, body.chat())})
+        return JSONResponse({"prompt": await aside(prompt_text, llm, body.chat())})
 
     async def props(self, http: HttpRequest) -> Response:
         """GET /props: the context, the answers drawn together and the chat template of a model, `?model=NAME`."""
         served: Served = await self.use(http, http.query_params.get("model"), ["language"])
         return JSONResponse(properties(served))
 
-    async def count(self, kind: type[Body], counted: Callable[[LLM, Body], Json], http: HttpRequest) -> Response:
+    async def count(self, kind: type[Body], counted: Callable[[Served, Body], Json], http: HttpRequest) -> Response:
         """POST of a request whose prompt's tokens are counted."""
         body: Any = await self._read(http, kind)
         served: Served = await self.use(http, body.model, ["language"])
-        return JSONResponse(await anyio.to_thread.run_sync(counted, served.llm, body))
+        return JSONResponse(await aside(counted, served, body))
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """POST /detokenize: the text of ids."""
         body = await self._read(http, DetokenizeRequest)
         llm: LLM = (await self.use(http, body.model, TEXT_KINDS)).llm
-        text = await anyio.to_thread.run_sync(llm.tokenizer.decode, body.tokens)
+        text = await aside(llm.tokenizer.decode, body.tokens)
         return JSONResponse({"prompt": text})
 
     async def listed(self, http: HttpRequest) -> Response:
@@ -211,6 +217,27 @@ class _Server:
         elif isinstance(model.running, Reranking):
             facts["max_model_len"] = model.running.reranker.context
         return facts | ({"error": model.error} if model.error else {})
+
+    async def response(self, http: HttpRequest) -> Response:
+        """GET /v1/responses/NAME: a stored response."""
+        name = http.path_params["name"]
+        return JSONResponse(self._stored(name).response(name))
+
+    async def input_items(self, http: HttpRequest) -> Response:
+        """GET /v1/responses/NAME/input_items: the items of its input; `order`, `limit`, `after`."""
+        name = http.path_params["name"]
+        return JSONResponse(items_page(self._stored(name).items(name), http.query_params))
+
+    async def drop_response(self, http: HttpRequest) -> Response:
+        """DELETE /v1/responses/NAME: drop a stored response."""
+        name = http.path_params["name"]
+        self._stored(name).drop(name)
+        return JSONResponse({"id": name, "object": "response", "deleted": True})
+
+    def _stored(self, name: str) -> Store:
+        """Return the store that has a response, or any one."""
+        stores = [model.running.stored for model in self.models if isinstance(model.running, Served)]
+        return next((store for store in stores if name in store), Store())
 
     async def health(self, http: HttpRequest) -> Response:
         """GET /health: whether no model has ended by a bug."""
@@ -236,25 +263,23 @@ class _Server:
     async def use(self, http: HttpRequest, name: str | None, kinds: Collection[Kind]) -> Any:
         """Return a loaded model, which stays loaded until the response has ended. Raises the errors of `Models.use`."""
         held: contextlib.AsyncExitStack = http.scope[_HELD]
-        return await held.enter_async_context(self.models.use(name, kinds))
+        running = await held.enter_async_context(self.models.use(name, kinds))
+        if isinstance(running, Served | Embedding):
+            hide_path(running.llm.folder.path)
+        return running
 
     async def _read(self, http: HttpRequest, kind: type[Body]) -> Body:
-        """Return the body of a request. Raises the errors of `json_of`, and InputError for bad JSON."""
+        """Return the body of a request. Raises the errors of `json_of`, and InputError for JSON that is bad or deep."""
         data = await json_of(http)
-        try:
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.ValidationError as error:
-            at = _FIELD.search(str(error))
-            raise InputError(f"{(at[1] or at[2]) if at else 'body'}: {error}") from error
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise InputError(f"body: not JSON, {error}") from error
+        note_bytes(len(data))
+        return _decoded(kind, data) if len(data) <= LONG_BYTES else await aside(_decoded, kind, data)
 
     async def generate(self, protocol: Protocol[Any], http: HttpRequest) -> Response:
         """POST of a request for text."""
         request = await self._read(http, protocol.body)
         served: Served = await self.use(http, request.model, ["language"])
         if request.stream:
-            answers = await protocol.prepared(served, request)
+            answers = await _unless_gone(http, protocol.prepared(served, request))
 
             async def work(send: Send) -> None:
                 watched = self.measured.watched(served.name, send, [answer.generation for answer in answers])
@@ -282,6 +307,18 @@ def properties(served: Served) -> Json:
     }
 
 
+def _decoded(kind: type[Body], data: bytes) -> Body:
+    """Return the body of a request. Raises InputError for JSON that is bad or too deep."""
+    expect_shallow(data)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        at = _FIELD.search(str(error))
+        raise InputError(f"{(at[1] or at[2]) if at else 'body'}: {error}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"body: not JSON, {error}") from error
+
+
 class _Holding:
     """A layer of the application that ends the use of a request's models when its response has ended."""
 
@@ -294,9 +331,9 @@ class _Holding:
             await self._app(scope, receive, send)
 
 
-async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def _unless_gone(http: HttpRequest, work: Awaitable[Result]) -> Result:
     """Return the result of the work. Raises its errors, and ClientDisconnect when the client closes the connection."""
-    result: dict[str, Any] = {}
+    results: list[Result] = []
     failed: list[IngotError] = []
 
     async def watch() -> None:
@@ -307,15 +344,15 @@ async def _unless_gone(http: HttpRequest, work: Awaitable[dict[str, Any]]) -> di
     async with anyio.create_task_group() as group:
         group.start_soon(watch)
         try:
-            result = await work
+            results.append(await work)
         except IngotError as error:
             failed.append(error)
         group.cancel_scope.cancel()
     if failed:
         raise failed[0]
-    if not result:
+    if not results:
         raise ClientDisconnect
-    return result
+    return results[0]
 
 
 async def on_error(http: HttpRequest, error: Exception) -> Response:
@@ -332,7 +369,8 @@ async def on_error(http: HttpRequest, error: Exception) -> Response:
 
 def protocol_of(path: str) -> Protocol[Any] | None:
     """Return the protocol of a path for text, and None for other paths."""
-    return PROTOCOLS.get(path.removesuffix("/count_tokens").removesuffix("/input_tokens"))
+    known = next((known for known in PROTOCOLS if path == known or path.startswith(f"{known}/")), None)
+    return None if known is None else PROTOCOLS[known]
 
 
 def shaped(path: str, failure: Failure) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ingot.serve.answers import Served
 from ingot.serve.queues import Queued
 from ingot.serve.requests import MAX_INPUTS, EmbeddingRequest
 from ingot.serve.texts import Text, TextQueue
+from ingot.serve.threads import aside
 
 
 class Embedding(Queued):
@@ -45,7 +46,7 @@ async def embeddings(served: Embedding | Served, request: EmbeddingRequest) -> d
     def encoded() -> list[list[int]]:
         return [embedder.encode(text, request.prompt_name, truncate=request.truncate) for text in texts]
 
-    tokens = await anyio.to_thread.run_sync(encoded)
+    tokens = await aside(encoded)
     if isinstance(served, Embedding):
         futures = served.queue.put([Text(ids) for ids in tokens])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, futures))

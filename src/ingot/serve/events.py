@@ -15,10 +15,10 @@ from starlette.types import Message, Receive
 from starlette.types import Send as SendMessage
 
 from ingot.errors import IngotError
-from ingot.llm.model import LLM
 from ingot.serve.answers import Answer, Served
 from ingot.serve.errors import CUT, Failure, failure_of
 from ingot.serve.log import count_in_log
+from ingot.serve.threads import aside
 from ingot.serve.tools import Json
 
 PING_SECONDS = 10.0  # the longest silence of a stream
@@ -107,7 +107,7 @@ class Protocol(Generic[Body]):
     """
 
     body: type[Body]
-    answers: Callable[[LLM, Body], list[Answer]]
+    answers: Callable[[Served, Body], list[Answer]]
     document: Callable[[Served, Body, Sequence[Answer]], Awaitable[Json]]
     stream: Callable[[Served, Body, Sequence[Answer], Send], Awaitable[None]]
     error: Callable[[Failure], Json]
@@ -122,7 +122,8 @@ class Protocol(Generic[Body]):
 
     async def prepared(self, served: Served, request: Body) -> list[Answer]:
         """Return the answers of a request, without tokens. Raises the errors of `answers`, and BusyError."""
-        answers = await anyio.to_thread.run_sync(self.answers, served.llm, request)
+        served.service.expect_room()
+        answers = await aside(self.answers, served, request)
         served.service.expect_room(len(answers))
         count_in_log([answer.generation for answer in answers])
         return answers

@@ -95,8 +95,7 @@ class Inference:
             raise HTTPException(
                 413, f"body: JSON too large, expected at most {MAX_JSON_BYTES} bytes and binary tensors"
             )
-        expect_shallow(bytes(body[:length]))
-        request = await anyio.to_thread.run_sync(_parsed, body[:length])
+        request = await anyio.to_thread.run_sync(_parsed, bytes(body[:length]))
         plain: Plain = await self._use(http, name, ["plain"])
         wanted_outputs(plain, request)
         feed = await anyio.to_thread.run_sync(feed_of, plain, request, body[length:])
@@ -157,7 +156,8 @@ def _header_length(http: HttpRequest, size: int) -> int:
     return int(text)
 
 
-def _parsed(content: memoryview) -> InferRequest:
+def _parsed(content: bytes) -> InferRequest:
+    expect_shallow(content)
     try:
         return msgspec.json.decode(content, type=InferRequest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from ingot.errors import InputError, UnsupportedError
-from ingot.llm.model import LLM
 from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
@@ -263,14 +262,14 @@ def anthropic_error(failure: Failure) -> Json:
     return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": request_id()}
 
 
-def count_tokens(llm: LLM, request: CountRequest) -> Json:
+def count_tokens(served: Served, request: CountRequest) -> Json:
     """Return the number of tokens of a request's prompt."""
-    return {"input_tokens": len(prompt_of(llm, request.chat()))}
+    return {"input_tokens": len(prompt_of(served.llm, request.chat()))}
 
 
 MESSAGES: Protocol[MessagesRequest] = Protocol(
     MessagesRequest,
-    lambda llm, request: answers_of(llm, request.chat()),
+    lambda served, request: answers_of(served.llm, request.chat()),
     _Writer.document,
     _Writer.stream,
     anthropic_error,

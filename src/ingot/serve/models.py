@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import anyio
 
 from ingot.errors import IngotError, InputError, ResourceError, StoppedError
+from ingot.serve.log import LOGGER
 
 Kind = Literal["language", "embedding", "rerank", "plain"]
 WAIT_SECONDS = 30.0  # for memory that answers of other models use
@@ -60,7 +61,7 @@ class Model:
 
     running: None unless it is loaded. change: loading or unloading in progress. users: requests that use it. used: the
     end of the last one, in seconds of `time.monotonic`. reserved: bytes of a model that is being loaded or unloaded.
-    error: why the last loading failed.
+    error: why the last loading failed, for clients.
     """
 
     def __init__(self, name: str, source: Source):
@@ -214,10 +215,13 @@ class Models:
                 raise StoppedError(f"model {model.name!r}: closed while it was loaded")
             model.running, model.error = running, ""
         except (IngotError, OSError) as error:
-            model.error = str(error)
             if isinstance(error, UnavailableError | StoppedError):
+                model.error = str(error)
                 raise
-            raise UnavailableError(f"model {model.name!r}: cannot be loaded: {error}") from error
+            # The reason names paths of the server, which clients do not see.
+            LOGGER.error("a model cannot be loaded", extra={"facts": {"model": model.name, "reason": str(error)}})
+            model.error = "cannot be loaded; the log of the server has the reason"
+            raise UnavailableError(f"model {model.name!r}: {model.error}") from error
         finally:
             model.change, model.reserved = None, 0
 

@@ -80,9 +80,10 @@ class Form:
         return (_chat_logprobs if self.opening is not None else _completion_logprobs)(llm, logprobs)
 
 
-def completions_of(llm: LLM, request: CompletionRequest) -> list[Answer]:
+def completions_of(served: Served, request: CompletionRequest) -> list[Answer]:
     """Return an answer without tokens for each prompt and choice. Raises the errors of `LLM.generation`."""
     checked_stops(request.stops)
+    llm = served.llm
     prompts = [llm.encode(prompt) if isinstance(prompt, str) else prompt for prompt in request.prompts]
     return [
         Answer(llm.generation(ids, **request.options(choice)), request.stops, request.priority or 0)
@@ -218,6 +219,10 @@ _CHAT = Form(
 _TEXT = Form("text_completion", "text_completion", "cmpl", _text, _text_deltas, None, {"text": "", "logprobs": None})
 
 CHAT: Protocol[Any] = Protocol(
-    ChatRequest, lambda llm, request: answers_of(llm, request.chat()), _CHAT.answer, _CHAT.stream, openai_error
+    ChatRequest,
+    lambda served, request: answers_of(served.llm, request.chat()),
+    _CHAT.answer,
+    _CHAT.stream,
+    openai_error,
 )
 TEXT: Protocol[Any] = Protocol(CompletionRequest, completions_of, _TEXT.answer, _TEXT.stream, openai_error)

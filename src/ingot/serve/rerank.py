@@ -7,7 +7,6 @@ import math
 import uuid
 from typing import Any
 
-import anyio
 import msgspec
 
 from ingot.errors import InputError
@@ -16,6 +15,7 @@ from ingot.llm.service import MAX_WAITING
 from ingot.serve.queues import Queued
 from ingot.serve.requests import MAX_INPUTS
 from ingot.serve.texts import Text, TextQueue
+from ingot.serve.threads import aside
 
 
 class Document(msgspec.Struct):
@@ -74,7 +74,7 @@ async def reranked(served: Reranking, request: RerankRequest) -> dict[str, Any]:
         encode = served.reranker.encode
         return [encode(request.query, text, truncate=request.truncate) for text in texts]
 
-    pairs = await anyio.to_thread.run_sync(encoded)
+    pairs = await aside(encoded)
     futures = served.queue.put([Text(pair.tokens, pair.types) for pair in pairs])
     logits = [float(found[0]) for found in await asyncio.gather(*map(asyncio.wrap_future, futures))]
     order = sorted(range(len(texts)), key=lambda index: -logits[index])[: request.top_n]

@@ -1,4 +1,4 @@
-"""The Responses API of OpenAI, without stored responses: answers as output items, and as named events."""
+"""The Responses API of OpenAI: answers as output items, and as named events."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any
 import msgspec
 
 from ingot.errors import IngotError, InputError, UnsupportedError
-from ingot.llm.model import LLM
 from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
 from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
-from ingot.serve.errors import openai_error
+from ingot.serve.errors import message_of, openai_error
 from ingot.serve.events import Protocol, Send, Writer
 from ingot.serve.openai import token_logprobs
 from ingot.serve.parts import Part
 from ingot.serve.requests import Request, thinking_variables, tool_choice
+from ingot.serve.stored import PREFIXES, UnknownResponseError, listed_item
 from ingot.serve.tools import Json
 
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal")
-_SUFFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 
 class ResponsesRequest(Request, kw_only=True):
@@ -47,14 +46,12 @@ class ResponsesRequest(Request, kw_only=True):
     def chat(self) -> Chat:
         """Return the request in the form of all protocols.
 
-        Raises InputError for what needs stored responses, for bad tools and for bad items.
+        Raises InputError for fields that are not supported, for bad tools and for bad items.
         """
-        for name in ("store", "background", "previous_response_id", "conversation"):
+        for name in ("background", "conversation"):
             if getattr(self, name):
-                raise InputError(
-                    f"{name}: not supported, got {shown(getattr(self, name))}, expected none: no response is stored;"
-                    " send all items in input"
-                )
+                got = shown(getattr(self, name))
+                raise InputError(f"{name}: not supported, got {got}, expected none; use previous_response_id")
         options = self.options(0)
         if self.max_output_tokens is not None:
             options["max_tokens"] = self.max_output_tokens
@@ -84,6 +81,29 @@ class ResponsesRequest(Request, kw_only=True):
         for index, item in enumerate(self.input):
             _add_item(messages, item, f"input[{index}]")
         return [{"content": "", **message} if "tool_calls" not in message else message for message in messages]
+
+
+def items_of(served: Served, request: ResponsesRequest) -> list[Json]:
+    """Return the items of a request's input, after those of the response that it continues and its output.
+
+    Raises UnknownResponseError for a response that is not stored.
+    """
+    own = request.input
+    items = [{"type": "message", "role": "user", "content": own}] if isinstance(own, str) else own
+    name = request.previous_response_id
+    if name is None:
+        return list(items)
+    try:
+        return [*served.stored.items(name), *served.stored.response(name)["output"], *items]
+    except UnknownResponseError as error:
+        raise UnknownResponseError(f"previous_response_id: {error}") from error
+
+
+def _whole(served: Served, request: ResponsesRequest) -> Chat:
+    """Return a request with all items in the form of all protocols. Raises the errors of `items_of` and `chat`."""
+    if request.previous_response_id is None:
+        return request.chat()
+    return msgspec.structs.replace(request, input=items_of(served, request)).chat()
 
 
 def _flat_tool(document: Json, where: str) -> Any:
@@ -164,6 +184,7 @@ class _Writer(Writer[ResponsesRequest]):
 
     def __init__(self, served: Served, request: ResponsesRequest, answer: Answer, send: Send):
         super().__init__(served, request, answer, send)
+        self._items = items_of(served, request)
         self._sequence = 0
         self._id = f"resp_{uuid.uuid4().hex}"
         self._created = int(time.time())
@@ -189,12 +210,14 @@ class _Writer(Writer[ResponsesRequest]):
         await self._close("incomplete" if is_cut else "completed")
         status = "incomplete" if is_cut else "completed"
         response = self._response(status)
+        if response["store"]:
+            self._served.stored.put(response, [listed_item(item) for item in self._items])
         await self._event(f"response.{status}", response=response)
         return response
 
     async def fail(self, error: IngotError) -> None:
         """Send the event that ends a stream with an error."""
-        failed = self._response("failed") | {"error": {"code": "server_error", "message": str(error)}}
+        failed = self._response("failed") | {"error": {"code": "server_error", "message": message_of(error)}}
         await self._event("response.failed", response=failed)
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -212,7 +235,7 @@ class _Writer(Writer[ResponsesRequest]):
         return {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
 
     async def _open(self, kind: str, **fields: Any) -> Json:
-        item = {"id": f"{_SUFFIXES[kind]}_{uuid.uuid4().hex}", "type": kind, "status": "in_progress", **fields}
+        item = {"id": f"{PREFIXES[kind]}_{uuid.uuid4().hex}", "type": kind, "status": "in_progress", **fields}
         self._output.append(item)
         await self._event(
             "response.output_item.added", output_index=len(self._output) - 1, item=msgspec.to_builtins(item)
@@ -299,23 +322,23 @@ class _Writer(Writer[ResponsesRequest]):
             "truncation": "disabled",
             "metadata": request.metadata or {},
             "usage": counts if is_over else None,
-            "store": False,
+            "store": request.store is not False,
             "background": False,
-            "previous_response_id": None,
+            "previous_response_id": request.previous_response_id,
             "service_tier": "default",
             "safety_identifier": None,
             "prompt_cache_key": None,
         }
 
 
-def input_tokens(llm: LLM, request: ResponsesRequest) -> Json:
+def input_tokens(served: Served, request: ResponsesRequest) -> Json:
     """Return the number of tokens of a request's prompt."""
-    return {"object": "response.input_tokens", "input_tokens": len(prompt_of(llm, request.chat()))}
+    return {"object": "response.input_tokens", "input_tokens": len(prompt_of(served.llm, _whole(served, request)))}
 
 
 RESPONSES: Protocol[ResponsesRequest] = Protocol(
     ResponsesRequest,
-    lambda llm, request: answers_of(llm, request.chat()),
+    lambda served, request: answers_of(served.llm, _whole(served, request)),
     _Writer.document,
     _Writer.stream,
     openai_error,

@@ -31,7 +31,7 @@ BODIES: dict[str, type[msgspec.Struct]] = {
 _STATUSES = {
     400: "A field is wrong, or the prompt is longer than the context.",
     401: "The key is wrong.",
-    404: "There is no such model.",
+    404: "There is no such model or response.",
     408: "The request arrived too slowly.",
     413: "The body is too large.",
     415: "The body is not application/json.",
