@@ -93,7 +93,8 @@ class Engine:
             sequences,
             model.blocks_per_sequence,
             model.cache_blocks,
-            has_state=model.has_recurrent_state,
+            slots=model.state_slots,
+            copy_state=self._copy_state if model.state_slots else None,
             windows=model.windows,
         )
         if target.device == "webgpu":
@@ -152,14 +153,14 @@ class Engine:
         The tokens run in chunks of bounded size; each chunk computes only as many rows as it has tokens.
         """
         mode = self.mode("prefill")
-        size = len(mode.inputs["ids"])
-        for begin in range(0, len(tokens), size):
-            part = tokens[begin : begin + size]
-            is_last = begin + size >= len(tokens)
+        size, end = len(mode.inputs["ids"]), 0
+        while end < len(tokens):
+            part = tokens[end:][: self.sequences.piece(sequence, min(size, len(tokens) - end))]
+            end += len(part)
             mode.inputs["take"][0] = len(part) - 1
-            self._append(mode, sequence, part, 1, [sampler] if sampler is not None and is_last else ())
+            self._append(mode, sequence, part, 1, [sampler] if sampler is not None and end == len(tokens) else ())
             if self.on_prefill is not None:
-                self.on_prefill(min(begin + size, len(tokens)), len(tokens))
+                self.on_prefill(end, len(tokens))
         return mode
 
     def mixed(self, parts: Tokens[tuple[Sequence, Tokens[int], Sampler | None]]) -> None:
@@ -269,6 +270,9 @@ class Engine:
             indices[name] = np.array([sequence.slot]) if is_recurrent(name) else blocks
         return indices
 
+    def _copy_state(self, source: int, slot: int) -> None:
+        self._bound.copy_states(filter(is_recurrent, self.model.graph.states), source, slot)
+
     def _place(self, mode: Bound, owner: int, sequence: Sequence) -> None:
         """Write the blocks and the slot of a sequence into a mode's inputs."""
         mode.inputs["blocks"][owner] = sequence.blocks
@@ -289,8 +293,10 @@ class Engine:
             sequence.state_length = -1  # an interrupted run leaves states of unknown length
         mode.run(sizes, [sampler.native for sampler in samplers])
         for sequence, tokens in parts:
+            begin = len(sequence.tokens)
             sequence.tokens += tokens
             sequence.state_length = len(sequence.tokens)
+            self.sequences.keep(sequence, begin)
 
     def _fill(self, mode: Bound, parts: Tokens[tuple[Sequence, Tokens[int]]]) -> int:
         """Write the rows of new tokens of several sequences into a mode's inputs; return their number."""

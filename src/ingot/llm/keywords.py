@@ -24,6 +24,7 @@ class StepKeywords(TypedDict, total=False):
     """The options of `LLM` that change the steps of answers, and not the answers."""
 
     cache_positions: int | None
+    checkpoints: int | None
     lookup: bool
     draft: str | os.PathLike[str] | None
 

@@ -62,8 +62,10 @@ class LLM:
     default. template: the file of a template of the architecture; by default `ingot.yaml` in the folder, else the
     built-in template of the model type.
     cache_positions: the positions of the cache for all sequences together, at least those of one context; by default a
-    context for each. lookup: predict tokens from the text so far. draft: predict tokens by a small model with the same
-    tokens, a folder or file. Both save time where they predict well, and change no token in f32.
+    context for each. checkpoints: in a model with recurrent states or windows, the number of lengths of all sequences
+    after which a prompt may part from a cached one; by default as many as sequences. lookup: predict tokens from the
+    text so far. draft: predict tokens by a small model with the same tokens, a folder or file. Both save time where
+    they predict well, and change no token in f32.
 
     Raises FileNotFoundError for a missing folder; LoadError, UnsupportedError or LimitError for a model that cannot be
     loaded; InputError for an invalid option, and a draft model with other tokens; ResourceError when out of memory.
@@ -85,6 +87,7 @@ class LLM:
         executor: str = "native",
         template: str | os.PathLike[str] | None = None,
         cache_positions: int | None = None,
+        checkpoints: int | None = None,
         lookup: bool = False,
         draft: str | os.PathLike[str] | None = None,
     ):
@@ -99,6 +102,7 @@ class LLM:
                 sequences=sequences,
                 executor=executor,
                 cache_positions=cache_positions,
+                checkpoints=checkpoints,
             )
             self.model = self.options.load(self._folder, has_windows=True)
             self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None

@@ -264,8 +264,10 @@ class Service:
         room = self._chunk(len(parts))
         for request, rest in rests:
             if room and len(rest) > 1:
-                parts.append(_Part(request, rest[:room], len(rest) <= room))
-                room -= len(parts[-1].tokens)
+                assert request.sequence is not None
+                tokens = rest[: self.engine.sequences.piece(request.sequence, min(room, len(rest)))]
+                parts.append(_Part(request, tokens, len(tokens) == len(rest)))
+                room -= len(tokens)
         return parts
 
     def _chunk(self, decoding: int) -> int:

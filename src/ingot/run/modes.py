@@ -144,6 +144,12 @@ class BoundModes:
         """Return copies of some elements of each state, by its name; indices: of the first axis of each state."""
         return next(iter(self._programs.values())).read_states(indices)
 
+    def copy_states(self, names: Iterable[str], source: int, target: int) -> None:
+        """Copy an element of the first axis of some states to another one."""
+        states = next(iter(self._programs.values())).states()
+        for name in names:
+            states[name][target] = states[name][source]
+
     def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
         """Write the result of `read_states` back."""
         next(iter(self._programs.values())).write_states(indices, values)
