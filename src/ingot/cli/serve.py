@@ -38,6 +38,12 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
     metavar="N",
     help="States of prefixes kept by models with recurrent states or windows.  [default: --sequences]",
 )
+@click.option(
+    "--cache-dir", type=click.Path(path_type=Path), help="Folder for prefixes that later processes need not compute."
+)
+@click.option(
+    "--cache-dir-bytes", callback=byte_count, metavar="BYTES", default="8GiB", show_default=True, help="Its limit."
+)
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
 @click.option(
     "--batch",
@@ -73,7 +79,7 @@ def serve(
     models: tuple[str, ...], yes: bool, language: ModelKeywords, host: str, port: int, sequences: int,
     cache: int | None, checkpoints: int | None, queue: int, batch: int, memory: int | None, idle: float | None,
     api_keys: tuple[str, ...], api_key_file: Path | None, hosts: tuple[str, ...], origins: tuple[str, ...],
-    drain: float, log_json: bool, lookup: bool, draft: str | None,
+    drain: float, log_json: bool, lookup: bool, draft: str | None, cache_dir: Path | None, cache_dir_bytes: int,
 ) -> None:  # fmt: skip
     """Serve models over HTTP.
 
@@ -99,6 +105,7 @@ def serve(
     allowed = {*LOCAL_HOSTS, *hosts} if host in LOCAL else hosts
     budget = usual_budget() if memory is None else memory
     steps: StepKeywords = {"cache_positions": cache, "checkpoints": checkpoints, "lookup": lookup, "draft": draft}
+    steps |= {"cache_dir": cache_dir, "cache_dir_bytes": cache_dir_bytes}
     opening = Opening(language, sequences, queue, budget, batch, steps)
     sources = {name: opening.source(path) for name, path in paths_of(models, yes).items()}
     served = Models(sources, budget, idle)

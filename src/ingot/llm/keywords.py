@@ -25,6 +25,8 @@ class StepKeywords(TypedDict, total=False):
 
     cache_positions: int | None
     checkpoints: int | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_dir_bytes: int
     lookup: bool
     draft: str | os.PathLike[str] | None
 

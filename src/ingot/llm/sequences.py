@@ -202,7 +202,7 @@ class Sequences:
         if needed <= 0:
             return
         if self.windows is not None:
-            seen = self.windows.first_seen(length) if is_restored else first
+            seen = max(first, self.windows.first_seen(length)) if is_restored else first
             sequence.window_blocks[seen:wanted] = self._room(sequence, wanted - seen, in_windows=True)
         sequence.blocks[first:wanted] = self._room(sequence, needed)
         sequence.block_count = wanted

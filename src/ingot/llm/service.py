@@ -216,7 +216,7 @@ class Service:
                     break
                 request = heapq.heappop(self._waiting)
                 generation = request.generation
-                request.sequence = sequences.start(generation.tokens, self._run)
+                request.sequence = self.engine.start(generation.tokens, self._run)
                 generation.computed = len(request.sequence.tokens)
                 if not generation.usage.completion_tokens:
                     generation.usage.reused_tokens = len(request.sequence.tokens)
