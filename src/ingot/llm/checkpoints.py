@@ -30,7 +30,7 @@ def due_lengths(wanted: Iterable[int], begin: int, end: int) -> list[int]:
 
 
 def gap_without(lengths: Iterable[int], length: int) -> int:
-    """Return the tokens between the checkpoints beside one, which are computed again if it is given up."""
+    """Return the tokens between the checkpoints before and after one, which are computed again if it is given up."""
     below = max((each for each in lengths if each < length), default=0)
     above = min((each for each in lengths if each > length), default=length + SPACING)
     return above - below

@@ -39,8 +39,8 @@ class DiskCache:
 
     key: identifies the model and all options that change a bit of its keys and values. limit: bytes of all files of the
     folder, beyond which the files that were not used for the longest time are removed; files with other names are
-    ignored. Damaged files are removed, with a line in the log. When a file cannot be written, a line in the log says
-    so, and no other is written.
+    ignored. Damaged files are removed, with a line in the log. When a file cannot be written, a line in the log
+    reports it, and no other is written.
 
     Raises InputError for a path that is not a folder, OutputError for a folder that cannot be created.
     """

@@ -288,12 +288,12 @@ class Engine:
         self.sequences.reserve(sequence, length, is_restored=True)
         windows, seen = self.model.windows, self._first_seen(length)
         for index, arrays in enumerate(found, first):
-            places = dict.fromkeys(arrays, sequence.blocks[index : index + 1])
+            indices = dict.fromkeys(arrays, sequence.blocks[index : index + 1])
             if windows is not None:
                 held = [name for name in arrays if windows.holds(name)]
-                places |= dict.fromkeys(held, sequence.window_blocks[index : index + 1])
+                indices |= dict.fromkeys(held, sequence.window_blocks[index : index + 1])
                 arrays = {name: array for name, array in arrays.items() if index >= seen or name not in held}
-            self._bound.write_states(places, arrays)
+            self._bound.write_states(indices, arrays)
         if states is not None:
             sequence.state_length = -1
             self._bound.write_states({name: np.array([sequence.slot]) for name in states}, states)
@@ -310,9 +310,9 @@ class Engine:
         names = disk.names(sequence.tokens)
 
         def content(index: int, is_state: bool) -> Arrays:
-            places = self._places(sequence, len(sequence.tokens), blocks=slice(index, index + 1))
-            chosen = [name for name in places if is_recurrent(name) == is_state]
-            return self._bound.read_states({name: places[name] for name in chosen})
+            indices = self._places(sequence, len(sequence.tokens), blocks=slice(index, index + 1))
+            chosen = [name for name in indices if is_recurrent(name) == is_state]
+            return self._bound.read_states({name: indices[name] for name in chosen})
 
         for index in blocks:
             part = sequence.tokens[index * CACHE_BLOCK :][:CACHE_BLOCK]

@@ -69,7 +69,7 @@ class BoundProgram:
     def read_states(self, indices: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return copies of some elements of each state, by its name; indices: of the first axis of each state."""
         states = self.states()
-        return {name: states[name][places] for name, places in indices.items()}
+        return {name: states[name][index] for name, index in indices.items()}
 
     def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
         """Write the result of `read_states` back, or some of its arrays."""
