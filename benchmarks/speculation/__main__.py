@@ -107,38 +107,42 @@ def compare(
     ]
 
 
-def measure(model: str | None, rounds: int, threads: int) -> str:
+def measure(model: str | None, draft: str | None, rounds: int, threads: int) -> str:
     """The table, in tokens a second."""
     options: Any = {"precision": None if model else "f32", "sequences": 1, "threads": threads}
     path = model or "tiny-lm"
-    models = ingot.LLM(path, **options), ingot.LLM(path, lookup=True, **options)
-    rows = []
-    for kind in ("edit",) if model else ("edit", "continuation"):
+    drafting: Any = {"lookup": True} if draft is None else {"draft": draft}
+    models = ingot.LLM(path, **options), ingot.LLM(path, **drafting, **options)
+    rows, is_forced = [], model is not None and draft is None
+    for kind in ("edit",) if model and not draft else ("edit", "continuation"):
         sums = [0.0, 0.0]
         for function, old, new in EDITS:
             source = models[0].tokenizer.decode(models[0].encode(inspect.getsource(function))[:SOURCE_TOKENS])
             if kind == "edit":
                 edited = re.sub(rf"\b{old}\b", new, source)
                 prompt = f"{source}\n\n# {old} is renamed to {new}\n"
-                how: dict[str, str] = {"text": edited} if model else {"regex": re.escape(edited)}
-                seconds, cells = compare(models, rounds, prompt, functools.partial(forced if model else free, **how))
+                how: dict[str, str] = {"text": edited} if is_forced else {"regex": re.escape(edited)}
+                seconds, cells = compare(
+                    models, rounds, prompt, functools.partial(forced if is_forced else free, **how)
+                )
             else:
                 prompt = "\n".join([source, "", *source.splitlines()[:2]])
                 seconds, cells = compare(models, rounds, prompt, free)
             sums = [a + b for a, b in zip(sums, seconds, strict=True)]
             rows.append([f"{kind} of {function.__name__}", *cells, ""])
         ratio = sums[0] / sums[1]
-        goal = f"goal {GOAL} {verdict(ratio >= GOAL)}" if kind == "edit" else ""
+        goal = f"goal {GOAL} {verdict(ratio >= GOAL)}" if kind == "edit" and draft is None else ""
         rows.append([f"every {kind}", "", "", "", f"{ratio:.2f}", "", goal])
-    return table(["text", "tokens", "plain", "lookup", "times", "accepted", ""], rows)
+    return table(["text", "tokens", "plain", "draft" if draft else "lookup", "times", "accepted", ""], rows)
 
 
 def main() -> None:
     """Measure and report."""
     parser = page.options(__package__, rounds=ROUNDS, threads=page.THREADS)
     parser.add_argument("--model", metavar="FILE", help="a folder or file; by default tiny-lm")
+    parser.add_argument("--draft", metavar="FILE", help="a small model that drafts instead of prompt lookup")
     asked = parser.parse_args()
-    found = measure(asked.model, asked.rounds, asked.threads)
+    found = measure(asked.model, asked.draft, asked.rounds, asked.threads)
     page.publish(__package__, asked, "Speculative decoding", ["ingot"], found)
 
 

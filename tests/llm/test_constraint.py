@@ -114,6 +114,27 @@ SCHEMAS = [
 ]
 
 
+@pytest.mark.parametrize("begin", ["", "{", '{"name":', '{"name":"Ann"', '{"name":"Ann","tags":['])
+def test_white_space_ends(tokenizer: Tokenizer, begin: str):
+    """A model that prefers white space writes at most 40 characters of it between two parts, and none at the end."""
+    properties = {"name": {"type": "string"}, "tags": {"type": "array", "items": {"type": "integer"}}}
+    schema = {"type": "object", "properties": properties, "required": ["name", "tags"], "additionalProperties": False}
+    constraint = Constraint.of_schema(schema, tokenizer, WIDTH)
+    for token in tokenizer.encode(begin):
+        constraint.accept(token)
+    blank = [i for i in range(1, tokenizer.vocab_size) if (text := tokenizer.decode([i])) and not text.strip()]
+    count = 0
+    while found := sorted(set(blank) & set(allowed(constraint))):
+        constraint.accept(found[0])
+        count += len(tokenizer.decode([found[0]]))
+    assert count <= 40
+    assert len(allowed(constraint))
+    whole = Constraint.of_schema(schema, tokenizer, WIDTH)
+    for token in tokenizer.encode('{"name":"Ann","tags":[1]}'):
+        whole.accept(token)
+    assert not set(blank) & set(allowed(whole))
+
+
 @pytest.mark.parametrize(("schema", "fulfils"), SCHEMAS, ids=[str(schema)[:30] for schema, _ in SCHEMAS])
 def test_random_texts_follow_the_schema(
     schema: Any, fulfils: Any, tokenizer: Tokenizer, rng: np.random.Generator

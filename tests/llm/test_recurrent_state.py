@@ -30,6 +30,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LFM2 with a longer context."""
+    folder = tmp_path_factory.mktemp("long")
+    save_model(Case("long", "lfm2", CASES["lfm2"].config | {"max_position_embeddings": 512}), folder)
+    return folder
+
+
 def language_model(folder: Path, **options) -> ingot.LLM:
     return ingot.LLM(folder, precision="f32", threads=1, **options)
 
@@ -46,17 +54,64 @@ def test_exact(case: Case, tmp_path: Path):
     assert np.abs(found - expected).max() <= 2e-6 * np.abs(expected).max()
 
 
-def test_only_a_whole_sequence_is_continued(folder: Path):
-    """A prompt that begins like a finished sequence and ends within it is computed from its first token."""
+def test_a_sequence_is_continued_whole_or_after_a_checkpoint(folder: Path):
+    """A prompt that ends within a finished sequence is computed from the last block of the sequence's prompt."""
     llm = language_model(folder, sequences=2)
     first = drawn(llm, PROMPT)
-    assert drawn(llm, PROMPT) == first and llm.usage.reused_tokens == 0
+    assert drawn(llm, PROMPT) == first and llm.usage.reused_tokens == 64
     longer = [*PROMPT, *first, 7]
     alone = drawn(language_model(folder), longer)
     assert drawn(llm, longer) == alone
     assert llm.usage.reused_tokens == len(PROMPT) + 5  # the last token drawn was not computed
     assert drawn(llm, PROMPT[:70]) == drawn(language_model(folder), PROMPT[:70])
+    assert llm.usage.reused_tokens == 64
+    assert drawn(llm, PROMPT[:60]) == drawn(language_model(folder), PROMPT[:60])
     assert llm.usage.reused_tokens == 0
+
+
+@pytest.mark.parametrize("checkpoints, reused", [(0, [0, 0, 0]), (1, [0, 256, 256]), (4, [0, 256, 320])])
+def test_prompts_that_begin_alike(long: Path, checkpoints: int, reused: list[int]):
+    """The second prompt finds a regular checkpoint, and adds one where it parts from the first, for the third one."""
+    llm, alone = (language_model(long, sequences=2, checkpoints=n) for n in (checkpoints, 0))
+    begin = np.random.default_rng(2).integers(3, 99, 330).tolist()
+    for i, count in enumerate(reused):
+        prompt = [*begin, *[3 + i] * 100]
+        assert drawn(llm, prompt) == drawn(alone, prompt)
+        assert llm.usage.reused_tokens == count and alone.usage.reused_tokens == 0
+
+
+@pytest.mark.parametrize("name", ["mamba", "qwen3_5_text", "rwkv", "recurrent_gemma"])
+def test_same_bits_after_a_checkpoint(name: str, tmp_path: Path):
+    """Logits after a shared prefix are those of a model that computes the whole prompt."""
+    save_model(CASES[name], tmp_path)
+    llm, alone = (language_model(tmp_path, sequences=2, checkpoints=n) for n in (2, 0))
+    for prompt in (PROMPT, [*PROMPT[:80], 5, 9], [*PROMPT[:70], 7]):
+        expected = alone.logits(prompt)[-1]
+        sequence = llm.engine.sequences.start(prompt)
+        assert len(sequence.tokens) == (0 if prompt is PROMPT else 64)
+        found = llm.engine.prefill(sequence, prompt[len(sequence.tokens) :]).output
+        assert found[0].tobytes() == expected.tobytes()
+        assert drawn(llm, prompt) == drawn(alone, prompt)
+
+
+@pytest.mark.parametrize("checkpoints", [1, 5])
+def test_answers_together(long: Path, checkpoints: int):
+    """Answers that share and lose checkpoints, in a small cache: the tokens are those of each alone."""
+    rng = np.random.default_rng(checkpoints)
+    begin = rng.integers(3, 99, 300).tolist()
+    prompts = [[*begin[: int(rng.integers(1, 300))], *rng.integers(3, 99, 9).tolist()] for _ in range(12)]
+    single = language_model(long, sequences=1, checkpoints=0)
+    alone = [drawn(single, prompt, 20) for prompt in prompts]
+    llm = language_model(long, sequences=3, checkpoints=checkpoints, context=384, cache_positions=640)
+    generations = [llm.generation(prompt, max_tokens=20, temperature=0) for prompt in prompts]
+    ends: list[object] = []
+    with Service(llm.engine) as service:
+        for generation in generations:
+            service.submit(generation, lambda g, is_token, error: None if is_token else ends.append(error))
+        while len(ends) < len(prompts):
+            service._thread.join(0.01)
+        assert not any(ends) and service.counts.reused_tokens > 0
+    assert [g.tokens[len(p) :] for g, p in zip(generations, prompts, strict=True)] == alone
 
 
 def test_slots_are_given_up(folder: Path):
@@ -90,7 +145,7 @@ def test_preempted(folder: Path):
 
 
 def test_an_interrupted_run_is_not_continued(folder: Path):
-    """A run that was stopped may have changed the states of some layers: the sequence begins again."""
+    """A run that was stopped may have changed the states of some layers: the sequence begins at its checkpoint."""
     llm = language_model(folder)
     first = drawn(llm, PROMPT)
     sequence = llm.engine.sequences.latest
@@ -100,7 +155,7 @@ def test_an_interrupted_run_is_not_continued(folder: Path):
         drawn(llm, [*PROMPT, *first, 7])
     llm.engine.modes.is_stopping = False
     assert drawn(llm, [*PROMPT, *first, 7]) == drawn(language_model(folder), [*PROMPT, *first, 7])
-    assert llm.usage.reused_tokens == 0
+    assert llm.usage.reused_tokens == 64
 
 
 @pytest.mark.parametrize("cache_dtype", ["f32", "int8"])
@@ -140,12 +195,12 @@ def test_no_drafts(folder: Path):
 
 
 def test_memory(folder: Path):
-    """States are counted exactly: two layers of two rows of 32 channels for each sequence."""
+    """States are counted exactly: two layers of two rows of 32 channels for each sequence and checkpoint."""
     sizes = [ingot.llm.memory_of(folder, precision="f32", threads=1, context=64, sequences=n).cache for n in (1, 3)]
     llm = language_model(folder, context=64, sequences=3)
     assert llm.memory.cache == sizes[1]
     states = {name: array.nbytes for name, array in llm.engine.modes["decode"].states().items()}
-    assert states["recurrent.0.conv"] == states["recurrent.2.conv"] == 3 * 2 * 32 * 4
+    assert states["recurrent.0.conv"] == states["recurrent.2.conv"] == (3 + 3) * 2 * 32 * 4
 
 
 @pytest.mark.slow

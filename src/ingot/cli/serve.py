@@ -32,6 +32,18 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: any free one.")
 @click.option("--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Answers drawn together.")
 @click.option("--cache", type=click.IntRange(1), metavar="N", help="Positions of the cache.  [default: enough for all]")
+@click.option(
+    "--checkpoints",
+    type=click.IntRange(0, 4096),
+    metavar="N",
+    help="States of prefixes kept by models with recurrent states or windows.  [default: --sequences]",
+)
+@click.option(
+    "--cache-dir", type=click.Path(path_type=Path), help="Folder for prefixes that later processes need not compute."
+)
+@click.option(
+    "--cache-dir-bytes", callback=byte_count, metavar="BYTES", default="8GiB", show_default=True, help="Its limit."
+)
 @click.option("--queue", type=click.IntRange(1), default=256, show_default=True, help="Answers that may wait.")
 @click.option(
     "--batch",
@@ -65,9 +77,9 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:@-]*)=(.+)")
 @with_drafts
 def serve(
     models: tuple[str, ...], yes: bool, language: ModelKeywords, host: str, port: int, sequences: int,
-    cache: int | None, queue: int, batch: int, memory: int | None, idle: float | None, api_keys: tuple[str, ...],
-    api_key_file: Path | None, hosts: tuple[str, ...], origins: tuple[str, ...], drain: float, log_json: bool,
-    lookup: bool, draft: str | None,
+    cache: int | None, checkpoints: int | None, queue: int, batch: int, memory: int | None, idle: float | None,
+    api_keys: tuple[str, ...], api_key_file: Path | None, hosts: tuple[str, ...], origins: tuple[str, ...],
+    drain: float, log_json: bool, lookup: bool, draft: str | None, cache_dir: Path | None, cache_dir_bytes: int,
 ) -> None:  # fmt: skip
     """Serve models over HTTP.
 
@@ -92,7 +104,8 @@ def serve(
         click.echo(f"ingot: {host} is open to other machines without a key; --api-key sets one", err=True)
     allowed = {*LOCAL_HOSTS, *hosts} if host in LOCAL else hosts
     budget = usual_budget() if memory is None else memory
-    steps: StepKeywords = {"cache_positions": cache, "lookup": lookup, "draft": draft}
+    steps: StepKeywords = {"cache_positions": cache, "checkpoints": checkpoints, "lookup": lookup, "draft": draft}
+    steps |= {"cache_dir": cache_dir, "cache_dir_bytes": cache_dir_bytes}
     opening = Opening(language, sequences, queue, budget, batch, steps)
     sources = {name: opening.source(path) for name, path in paths_of(models, yes).items()}
     served = Models(sources, budget, idle)

@@ -13,8 +13,9 @@ import numpy as np
 from ingot.compile import Compiler, Mode
 from ingot.ir.dim import AtMost
 from ingot.ir.graph import Graph, TensorType
+from ingot.llm.disk_cache import BLOCK, STATES, Arrays, DiskCache
 from ingot.llm.sampling import Sampler
-from ingot.llm.sequences import CacheFullError, Sequence, Sequences
+from ingot.llm.sequences import CacheFullError, Run, Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
 from ingot.load.hf.recurrent import SLOTS, is_recurrent
@@ -84,8 +85,10 @@ def choose_on_device(graph: Graph) -> None:
 class Engine:
     """Runs tokens through a language model. Not thread-safe: the caller holds `lock`."""
 
-    def __init__(self, model: LanguageModel, target: Target, sequences: int):
+    def __init__(self, model: LanguageModel, target: Target, sequences: int, disk: DiskCache | None = None):
+        """disk: files with blocks of prefixes, None for none."""
         self.model = model
+        self._disk = disk
         self.target = target
         # A fork waits for the steps of other threads: a child could not continue from an unfinished step.
         self.steps = OwnedLock("language model", is_awaited=True)
@@ -93,7 +96,8 @@ class Engine:
             sequences,
             model.blocks_per_sequence,
             model.cache_blocks,
-            has_state=model.has_recurrent_state,
+            slots=model.state_slots,
+            copy_state=self._copy_state if model.state_slots else None,
             windows=model.windows,
         )
         if target.device == "webgpu":
@@ -145,6 +149,13 @@ class Engine:
             self.prepare([name])
         return self._bound[name]
 
+    def start(self, tokens: Tokens[int], run: Run | None = None) -> Sequence:
+        """Return a sequence with a cached prefix of the tokens, in memory or in files, as `Sequences.start` does."""
+        sequence = self.sequences.start(tokens, run)
+        if self._disk is not None:
+            self._attach(self._disk, sequence, list(tokens)[:-1])
+        return sequence
+
     def prefill(self, sequence: Sequence, tokens: Tokens[int], sampler: Sampler | None = None) -> Bound:
         """Append tokens to a sequence, and draw the next token if there is a sampler.
 
@@ -152,14 +163,14 @@ class Engine:
         The tokens run in chunks of bounded size; each chunk computes only as many rows as it has tokens.
         """
         mode = self.mode("prefill")
-        size = len(mode.inputs["ids"])
-        for begin in range(0, len(tokens), size):
-            part = tokens[begin : begin + size]
-            is_last = begin + size >= len(tokens)
+        size, end = len(mode.inputs["ids"]), 0
+        while end < len(tokens):
+            part = tokens[end:][: self.sequences.piece(sequence, min(size, len(tokens) - end))]
+            end += len(part)
             mode.inputs["take"][0] = len(part) - 1
-            self._append(mode, sequence, part, 1, [sampler] if sampler is not None and is_last else ())
+            self._append(mode, sequence, part, 1, [sampler] if sampler is not None and end == len(tokens) else ())
             if self.on_prefill is not None:
-                self.on_prefill(min(begin + size, len(tokens)), len(tokens))
+                self.on_prefill(end, len(tokens))
         return mode
 
     def mixed(self, parts: Tokens[tuple[Sequence, Tokens[int], Sampler | None]]) -> None:
@@ -254,20 +265,94 @@ class Engine:
         sequence.state_length = len(tokens)
         self.sequences.finish(sequence)
 
+    def _attach(self, disk: DiskCache, sequence: Sequence, tokens: list[int]) -> None:
+        """Continue a sequence with the longest prefix of the tokens that files have, if it is longer."""
+        first = len(sequence.tokens) // CACHE_BLOCK
+        names, found, states = disk.names(tokens), [], None
+        for index, name in enumerate(names[first:], first):
+            part = tokens[index * CACHE_BLOCK :][:CACHE_BLOCK]
+            arrays = disk.read(name, BLOCK, part, self._block_types(is_state=False))
+            if arrays is None:
+                break
+            found.append(arrays)
+        while found and self.sequences.has_state:
+            index = first + len(found) - 1
+            part = tokens[index * CACHE_BLOCK :][:CACHE_BLOCK]
+            if (states := disk.read(names[index], STATES, part, self._block_types(is_state=True))) is not None:
+                break
+            found.pop()
+        if not found:
+            return
+        begin, count = len(sequence.tokens), first + len(found)
+        length = count * CACHE_BLOCK
+        self.sequences.reserve(sequence, length, is_restored=True)
+        windows, seen = self.model.windows, self._first_seen(length)
+        for index, arrays in enumerate(found, first):
+            indices = dict.fromkeys(arrays, sequence.blocks[index : index + 1])
+            if windows is not None:
+                held = [name for name in arrays if windows.holds(name)]
+                indices |= dict.fromkeys(held, sequence.window_blocks[index : index + 1])
+                arrays = {name: array for name, array in arrays.items() if index >= seen or name not in held}
+            self._bound.write_states(indices, arrays)
+        if states is not None:
+            sequence.state_length = -1
+            self._bound.write_states({name: np.array([sequence.slot]) for name in states}, states)
+        sequence.tokens += tokens[begin:length]
+        sequence.state_length = length
+        self.sequences.keep(sequence, begin)
+        disk.use(names[:count])
+
+    def _store(self, disk: DiskCache, sequence: Sequence, begin: int) -> None:
+        """Write the blocks that a run filled, since a length, and the states if it ended at a checkpoint."""
+        blocks = range(begin // CACHE_BLOCK, len(sequence.tokens) // CACHE_BLOCK)
+        if not blocks:
+            return
+        names = disk.names(sequence.tokens)
+
+        def content(index: int, is_state: bool) -> Arrays:
+            indices = self._places(sequence, len(sequence.tokens), blocks=slice(index, index + 1))
+            chosen = [name for name in indices if is_recurrent(name) == is_state]
+            return self._bound.read_states({name: indices[name] for name in chosen})
+
+        for index in blocks:
+            part = sequence.tokens[index * CACHE_BLOCK :][:CACHE_BLOCK]
+            disk.write(names[index], BLOCK, part, lambda index=index: content(index, False))
+        if self.sequences.has_state and len(sequence.tokens) in sequence.checkpoints:
+            disk.write(names[-1], STATES, part, lambda: content(-1, True))
+        disk.use(names)
+
+    def _block_types(self, *, is_state: bool) -> dict[str, TensorType]:
+        """Return the types of the states that have blocks, or slots, for one of them."""
+        types = {name: self.model.graph.type(name) for name in self.model.graph.states}
+        return {
+            name: TensorType(type.dtype, (1, *type.shape[1:]))
+            for name, type in types.items()
+            if is_recurrent(name) == is_state
+        }
+
+    def _first_seen(self, length: int) -> int:
+        windows = self.model.windows
+        return 0 if windows is None else windows.first_seen(length)
+
     def _first_block(self, state: str, length: int) -> int:
         """Return the index of the first block that the next token of a sequence of `length` tokens reads in a state."""
         windows = self.model.windows
         return windows.first_seen(length) if windows is not None and windows.holds(state) else 0
 
-    def _places(self, sequence: Sequence, length: int) -> dict[str, np.ndarray]:
-        """Return the indices, in the first axis of each state, of what a sequence of `length` tokens has there."""
+    def _places(self, sequence: Sequence, length: int, blocks: slice | None = None) -> dict[str, np.ndarray]:
+        """Return the indices, in the first axis of each state, of what a sequence of `length` tokens has there: all
+        that the next token reads, or some blocks.
+        """
         windows, indices = self.model.windows, {}
         for name in self.model.graph.states:
             is_windowed = windows is not None and windows.holds(name)
             table = sequence.window_blocks if is_windowed else sequence.blocks
-            blocks = table[self._first_block(name, length) : sequence.block_count]
-            indices[name] = np.array([sequence.slot]) if is_recurrent(name) else blocks
+            own = slice(self._first_block(name, length), sequence.block_count) if blocks is None else blocks
+            indices[name] = np.array([sequence.slot]) if is_recurrent(name) else table[own]
         return indices
+
+    def _copy_state(self, source: int, slot: int) -> None:
+        self._bound.copy_states(filter(is_recurrent, self.model.graph.states), source, slot)
 
     def _place(self, mode: Bound, owner: int, sequence: Sequence) -> None:
         """Write the blocks and the slot of a sequence into a mode's inputs."""
@@ -289,8 +374,12 @@ class Engine:
             sequence.state_length = -1  # an interrupted run leaves states of unknown length
         mode.run(sizes, [sampler.native for sampler in samplers])
         for sequence, tokens in parts:
+            begin = len(sequence.tokens)
             sequence.tokens += tokens
             sequence.state_length = len(sequence.tokens)
+            self.sequences.keep(sequence, begin)
+            if self._disk is not None and sequence.run is not None:
+                self._store(self._disk, sequence, begin)
 
     def _fill(self, mode: Bound, parts: Tokens[tuple[Sequence, Tokens[int]]]) -> int:
         """Write the rows of new tokens of several sequences into a mode's inputs; return their number."""

@@ -217,7 +217,7 @@ class Scheduler:
             self._release([generation for generation in active if generation.finish_reason is not None])
             active[:] = [generation for generation in active if generation.finish_reason is None]
             while waiting and (sequences.has_room or not active):
-                waiting[0].sequence = sequences.start(waiting[0].prompt, waiting[0].run)
+                waiting[0].sequence = self.engine.start(waiting[0].prompt, waiting[0].run)
                 active.append(waiting[0])
                 joined.append(waiting.popleft())
             return joined

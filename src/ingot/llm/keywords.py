@@ -24,6 +24,9 @@ class StepKeywords(TypedDict, total=False):
     """The options of `LLM` that change the steps of answers, and not the answers."""
 
     cache_positions: int | None
+    checkpoints: int | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_dir_bytes: int
     lookup: bool
     draft: str | os.PathLike[str] | None
 

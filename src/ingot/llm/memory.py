@@ -93,6 +93,7 @@ def memory_of(
     sequences: int = 1,
     executor: str = "native",
     cache_positions: int | None = None,
+    checkpoints: int | None = None,
     budget: int | None = None,
     template: str | os.PathLike[str] | None = None,
 ) -> Memory:
@@ -115,6 +116,7 @@ def memory_of(
         sequences=sequences,
         executor=executor,
         cache_positions=cache_positions,
+        checkpoints=checkpoints,
     )
     return planned(source, options) if budget is None else _largest(source, options, budget)
 

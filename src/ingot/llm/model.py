@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import operator
 import os
 import weakref
@@ -15,20 +16,22 @@ from typing import Any, Unpack, overload
 
 import numpy as np
 
-from ingot.errors import InputError, LoadError, bounded
+from ingot import __version__
+from ingot.errors import InputError, LoadError, UnsupportedError, bounded
 from ingot.ir.graph import TensorType
 from ingot.llm.chat import ChatTemplate, checked_options
 from ingot.llm.completion import Completion
 from ingot.llm.constraint import Constraint
+from ingot.llm.disk_cache import DEFAULT_BYTES, DiskCache
 from ingot.llm.drawing import drawn_by, drawn_together
 from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Drawn, Generation, Scheduler, Usage, decode_plainly
 from ingot.llm.keywords import ChatKeywords, DrawKeywords, Message, TextKeywords, TokenKeywords
 from ingot.llm.memory import Memory, allocated
-from ingot.llm.options import Options
+from ingot.llm.options import Options, expect_range
 from ingot.llm.sampling import LogProbs, Sampling, sampling_defaults
-from ingot.llm.saved_state import read_state, write_state
+from ingot.llm.saved_state import FORMAT, read_state, write_state
 from ingot.llm.service import Service
 from ingot.llm.speculation import DraftModel, Lookup, Speculation
 from ingot.llm.text import TextStream
@@ -62,8 +65,11 @@ class LLM:
     default. template: the file of a template of the architecture; by default `ingot.yaml` in the folder, else the
     built-in template of the model type.
     cache_positions: the positions of the cache for all sequences together, at least those of one context; by default a
-    context for each. lookup: predict tokens from the text so far. draft: predict tokens by a small model with the same
-    tokens, a folder or file. Both save time where they predict well, and change no token in f32.
+    context for each. checkpoints: in a model with recurrent states or windows, the number of lengths of all sequences
+    after which a prompt may part from a cached one; by default as many as sequences. lookup: predict tokens from the
+    text so far. draft: predict tokens by a small model with the same tokens, a folder or file. Both save time where
+    they predict well, and change no token in f32. cache_dir: a folder for keys and values of prefixes, which later
+    processes find there, of at most cache_dir_bytes.
 
     Raises FileNotFoundError for a missing folder; LoadError, UnsupportedError or LimitError for a model that cannot be
     loaded; InputError for an invalid option, and a draft model with other tokens; ResourceError when out of memory.
@@ -85,8 +91,11 @@ class LLM:
         executor: str = "native",
         template: str | os.PathLike[str] | None = None,
         cache_positions: int | None = None,
+        checkpoints: int | None = None,
         lookup: bool = False,
         draft: str | os.PathLike[str] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir_bytes: int = DEFAULT_BYTES,
     ):
         with bounded(str(folder)):
             self._folder = read_model(folder, template)
@@ -99,10 +108,12 @@ class LLM:
                 sequences=sequences,
                 executor=executor,
                 cache_positions=cache_positions,
+                checkpoints=checkpoints,
             )
             self.model = self.options.load(self._folder, has_windows=True)
             self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None
-            self._engine = Engine(self.model, self.options.target, sequences) if self._encoder is None else None
+            disk = None if cache_dir is None else self._disk_cache(cache_dir, cache_dir_bytes)
+            self._engine = Engine(self.model, self.options.target, sequences, disk) if self._encoder is None else None
             self.speculation = self._speculation(lookup, draft)
         self.decode = decode_plainly if self.speculation is None else self.speculation.decode
         self.usage = Usage()
@@ -465,6 +476,17 @@ class LLM:
         stop = rest.pop("stop", ())
         streams = [TextStream(self.tokenizer, stop) for _ in prompts]
         return [self.generation(prompt, **rest) for prompt in prompts], streams
+
+    def _disk_cache(self, folder: str | os.PathLike[str], limit: int) -> DiskCache:
+        """Return the files of this model. Their key has all that may change a bit of keys and values."""
+        options = self.options
+        expect_range("cache_dir_bytes", limit, 1, 1 << 62)
+        if options.target.device == "webgpu" or self.model.kind == "encoder":
+            raise UnsupportedError("option cache_dir: only for decoders on the CPU")
+        target = options.target
+        rounding = [target.isa, [dtype.name for dtype in target.rounded], target.split_sums]
+        facts = [FORMAT, __version__, self._fingerprint, options.cache_dtype, self.context, rounding]
+        return DiskCache(folder, json.dumps(facts), limit)
 
     def _speculation(self, lookup: bool, draft: str | os.PathLike[str] | None) -> Speculation | None:
         if draft is None:

@@ -18,6 +18,7 @@ EXECUTORS = ("native", "webgpu")
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256  # active at once
+MAX_CHECKPOINTS = 4096
 MAX_THREADS = 256  # of a language model
 _CHUNK_NANOSECONDS = 4_000_000  # leaves margin for slow machines: a stop within 200 ms feels immediate
 
@@ -33,6 +34,7 @@ class Options:
     weights: DType | None
     target: Target
     cache_positions: int | None = None
+    checkpoints: int = 0
 
     @staticmethod
     def of(
@@ -45,6 +47,7 @@ class Options:
         sequences: int,
         executor: str = "native",
         cache_positions: int | None = None,
+        checkpoints: int | None = None,
     ) -> Options:
         """Check the options and resolve their defaults.
 
@@ -61,6 +64,9 @@ class Options:
         expect_range("sequences", sequences, 1, MAX_SEQUENCES)
         if cache_positions is not None:
             expect_range("cache_positions", cache_positions, 1, 1 << 31)
+        if checkpoints is None:
+            checkpoints = sequences
+        expect_range("checkpoints", checkpoints, 0, MAX_CHECKPOINTS)
         if context is not None:
             expect_range("context", context, 1, 1 << 31)
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
@@ -69,7 +75,14 @@ class Options:
             from ingot.lower.wgpu import webgpu_target
 
             return Options(
-                chosen.name, cache_dtype, positions, sequences, weights, webgpu_target(chosen), cache_positions
+                chosen.name,
+                cache_dtype,
+                positions,
+                sequences,
+                weights,
+                webgpu_target(chosen),
+                cache_positions,
+                checkpoints,
             )
         library = load()
         isa = library.isa()
@@ -82,7 +95,7 @@ class Options:
             split_sums=chosen.split_sums,
             chunk_nanoseconds=_CHUNK_NANOSECONDS,
         )
-        return Options(chosen.name, cache_dtype, positions, sequences, weights, target, cache_positions)
+        return Options(chosen.name, cache_dtype, positions, sequences, weights, target, cache_positions, checkpoints)
 
     def load(self, folder: Folder, *, has_windows: bool = False) -> LanguageModel:
         """Load the folder's model. Raises LoadError, UnsupportedError or LimitError.
@@ -97,6 +110,7 @@ class Options:
             cache_dtype=CACHE_DTYPES[self.cache_dtype],
             weights=self.weights,
             rows=mixed_rows(self.context, self.sequences) if has_windows else None,
+            checkpoints=self.checkpoints if has_windows else 0,
         )
 
 

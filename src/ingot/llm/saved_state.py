@@ -25,7 +25,7 @@ from ingot.errors import LimitError, LoadError, bounded
 from ingot.ir.dtype import from_numpy
 from ingot.ir.graph import TensorType
 from ingot.load.hf.strict_json import parse_object, shown
-from ingot.support.files import written
+from ingot.support.files import MappedFile, written
 
 FORMAT = 1
 MAX_HEADER_BYTES = 64 << 20  # of a saved state's header
@@ -36,11 +36,17 @@ _HASH_BYTES = 32
 
 
 def write_state(
-    path: str | os.PathLike[str], fingerprint: str, tokens: Sequence[int], arrays: Mapping[str, np.ndarray]
+    path: str | os.PathLike[str],
+    fingerprint: str,
+    tokens: Sequence[int],
+    arrays: Mapping[str, np.ndarray],
+    *,
+    durable: bool = True,
 ) -> None:
     """Write a sequence's state atomically to a file that only its owner can read.
 
-    fingerprint: identifies the model. arrays: by name, of any dtype and shape that Ingot supports.
+    fingerprint: identifies the model. arrays: by name, of any dtype and shape that Ingot supports. durable: the file
+    also survives a crash of the machine.
 
     Raises OutputError if the file cannot be created or written.
     """
@@ -53,7 +59,7 @@ def write_state(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(_PREFIX_BYTES + len(text)) % _ALIGNMENT)
     digest = hashlib.sha256()
-    with written(path, 0o600) as file:
+    with written(path, 0o600, durable=durable) as file:
         for piece in (_MAGIC, len(text).to_bytes(8, "little"), text):
             file.write(piece)
             digest.update(piece)
@@ -106,6 +112,38 @@ def read_state(
         arrays[name] = payload[offset : offset + type.nbytes].view(type.dtype.numpy).reshape(type.dims)
         offset += span
     return tokens, arrays
+
+
+def map_state(
+    path: str | os.PathLike[str], fingerprint: str, tokens: Sequence[int], types: Mapping[str, TensorType]
+) -> dict[str, np.ndarray]:
+    """Map the arrays that `write_state` wrote with this fingerprint and these tokens; the arrays are read-only.
+
+    Raises LoadError for any other file and a damaged one, ResourceError if it cannot be mapped, FileNotFoundError.
+    """
+    where = os.fspath(path)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with bounded(where), open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size < _PREFIX_BYTES + _HASH_BYTES:
+            raise LoadError(f"{where}: not a saved sequence, got {status.st_size} bytes")
+        content = np.frombuffer(MappedFile(file.fileno(), where), np.uint8)
+    body = content[:-_HASH_BYTES]
+    if hashlib.sha256(body.data).digest() != content[-_HASH_BYTES:].tobytes():
+        raise LoadError(f"{where}: damaged, its SHA-256 does not match")
+    offset = _PREFIX_BYTES + int.from_bytes(body[len(_MAGIC) : _PREFIX_BYTES].tobytes(), "little")
+    if body[: len(_MAGIC)].tobytes() != _MAGIC or offset > min(len(body), MAX_HEADER_BYTES):
+        raise LoadError(f"{where}: not a saved sequence, it starts with {body[:8].tobytes()!r}, expected {_MAGIC!r}")
+    header = parse_object(body[_PREFIX_BYTES:offset].tobytes(), where)
+    found, _ = _checked_header(header, where, fingerprint, max(tokens) + 1, lambda _: types)
+    size = offset + sum(-(-type.nbytes // _ALIGNMENT) * _ALIGNMENT for type in types.values())
+    if found != list(tokens) or len(body) != size:
+        raise LoadError(f"{where}: has other tokens, or {len(body)} bytes instead of {size}")
+    arrays = {}
+    for name, type in types.items():
+        arrays[name] = body[offset : offset + type.nbytes].view(type.dtype.numpy).reshape(type.dims)
+        offset += -(-type.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return arrays
 
 
 def _checked_header(

@@ -10,7 +10,7 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError, ResourceError
+from ingot.llm.checkpoints import due_lengths, gap_without, least_useful, wanted_lengths
 from ingot.load.hf.windows import Windows
 from ingot.ops.kv_cache import CACHE_BLOCK
 
@@ -29,17 +30,21 @@ class Sequence:
     """Tokens whose keys and values are cached: position p is slot p % CACHE_BLOCK of block `blocks[p // CACHE_BLOCK]`.
 
     blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. window_blocks: the same in the cache
-    of layers with a window; -1 for a block that was given up. slot: of its recurrent states, which are those after
-    `state_length` tokens; -1 during a run, and after one that failed. run: the generator that draws its tokens. thread:
-    the identifier of the thread that started it.
+    of layers with a window; -1 for a block that was given up. slot: of its recurrent states, -1 for none, which are
+    those after `state_length` tokens; -1 during a run, and after one that failed. checkpoints: lengths after which it
+    can be continued, too, each with the slot of a copy of the states; -1 in a model without states. wanted: lengths at
+    which it gets checkpoints. run: the generator that draws its tokens. thread: the identifier of the thread that
+    started it.
     """
 
     blocks: np.ndarray
     window_blocks: np.ndarray
     tokens: list[int] = field(default_factory=list)
     block_count: int = 0
-    slot: int = 0
+    slot: int = -1
     state_length: int = 0
+    checkpoints: dict[int, int] = field(default_factory=dict)
+    wanted: tuple[int, ...] = ()
     run: Run | None = None
     thread: int = 0
 
@@ -63,10 +68,12 @@ class Sequences:
 
     Layers with a window have a cache of their own. A sequence keeps the blocks that its next tokens see; others are
     given up when new blocks are needed, those of finished sequences and of the first positions first. So a prefix is
-    only shared, and a sequence only cut, where the blocks that the next token sees are still there.
+    only shared, and a sequence only cut, where the blocks that the next token sees are still there. Blocks that a
+    checkpoint needs are given up last.
 
-    Recurrent states are those after all tokens of a sequence, and replaced by each run. So a model with such states
-    shares no blocks, and a sequence is only continued after its last token: if it is cut, it is empty.
+    Recurrent states are those after all tokens of a sequence, and replaced by each run. So in a model with such states
+    a prefix is only shared, and a sequence only cut, after a checkpoint. No run writes the slot of a checkpoint, so
+    that several sequences may own it. If all slots are owned, the least recently used sequence gives one up.
     """
 
     def __init__(
@@ -75,19 +82,28 @@ class Sequences:
         blocks_per_sequence: int,
         total: int | None = None,
         *,
-        has_state: bool = False,
+        slots: int = 0,
+        copy_state: Callable[[int, int], None] | None = None,
         windows: Windows | None = None,
     ):
-        """total: the number of all blocks, by default enough for every sequence. has_state: whether the model has
-        recurrent states, with `count` slots. windows: the cache of layers with a window, None for none.
+        """total: the number of all blocks, by default enough for every sequence. slots: of recurrent states, at least
+        `count`, 0 for a model without them; those beyond `count` are for checkpoints. copy_state(source, slot): copies
+        the states of a slot into another one. windows: the cache of layers with a window, None for none.
         """
+        assert (slots >= count) == (copy_state is not None)
         self.count = count
-        self.has_state = has_state
+        self.slots = slots
+        self._copy_state = copy_state
         self.windows = windows
         self.blocks_per_sequence = blocks_per_sequence
         self.total = count * blocks_per_sequence if total is None else total
         self._owners: list[Sequence] = []  # active and cached sequences, least recently used first
         _all.add(self)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the model has recurrent states."""
+        return self.slots > 0
 
     @property
     def has_room(self) -> bool:
@@ -128,17 +144,20 @@ class Sequences:
             raise InputError(f"sequences: all are in use, expected at most {self.count} at once")
         tokens = list(tokens)
         self._owners = [sequence for sequence in self._owners if sequence.tokens or sequence.is_active]
+        common = max((_shared(sequence.tokens, tokens) for sequence in self._owners), default=0)
+        most = max(len(tokens) - 1, 0)
         cached = [sequence for sequence in self._owners if not sequence.is_active]
-        shared = [self._usable(sequence, _shared(sequence.tokens, tokens)) for sequence in cached]
-        if self.has_state:
-            shared = [length if length < len(tokens) else 0 for length in shared]
+        shared = [self._usable(sequence, min(_shared(sequence.tokens, tokens), most)) for sequence in cached]
         best = max(range(len(shared)), key=shared.__getitem__, default=-1)
         if best >= 0 and shared[best] and _is_worth(shared[best], len(cached[best].tokens), len(tokens)):
             sequence = cached[best]
             self._owners.remove(sequence)
         else:
             sequence = self._shared_prefix(tokens)
-        self.truncate(sequence, min(_shared(sequence.tokens, tokens), max(len(tokens) - 1, 0)))
+        self.truncate(sequence, min(_shared(sequence.tokens, tokens), most))
+        sequence.wanted = wanted_lengths(common, len(tokens))
+        if self.has_state:
+            self._give_slot(sequence)
         if run is not None:
             sequence.run, sequence.thread = run, threading.get_ident()
             self._owners.append(sequence)
@@ -183,7 +202,7 @@ class Sequences:
         if needed <= 0:
             return
         if self.windows is not None:
-            seen = self.windows.first_seen(length) if is_restored else first
+            seen = max(first, self.windows.first_seen(length)) if is_restored else first
             sequence.window_blocks[seen:wanted] = self._room(sequence, wanted - seen, in_windows=True)
         sequence.blocks[first:wanted] = self._room(sequence, needed)
         sequence.block_count = wanted
@@ -193,26 +212,53 @@ class Sequences:
         while (missing := needed - len(free := self._free(sequence, in_windows))) > 0:
             if in_windows and self._take_behind(sequence, missing):
                 continue
-            oldest = next((each for each in self._owners if each is not sequence and not each.is_active), None)
-            if oldest is None:
+            if not self._give_up(sequence, missing, in_windows):
                 raise CacheFullError(f"cache: full, got {needed} more blocks to fill, expected at most {len(free)}")
-            self.truncate(oldest, max(0, oldest.block_count - missing) * CACHE_BLOCK)
-            if not oldest.tokens:
-                self._owners.remove(oldest)
         return free[:needed]
 
     def _take_behind(self, sequence: Sequence, count: int) -> bool:
-        """Take, from one sequence, up to `count` blocks of windows that it no longer needs; a finished one goes first.
+        """Take, from one sequence, up to `count` blocks of windows that neither its next tokens nor its checkpoints
+        need; a finished one goes first.
 
         Return False if no sequence has such blocks.
         """
         assert self.windows is not None
         for each in sorted((*self._owners, sequence), key=lambda each: each is sequence or each.is_active):
-            behind = np.flatnonzero(each.window_blocks[: self.windows.first_kept(len(each.tokens))] >= 0)
+            is_behind = each.window_blocks[: self.windows.first_kept(len(each.tokens))] >= 0
+            for length in each.checkpoints:
+                is_behind[self.windows.first_seen(length) : length // CACHE_BLOCK] = False
+            behind = np.flatnonzero(is_behind)
             if len(behind):
                 each.window_blocks[behind[:count]] = -1
                 return True
         return False
+
+    def _give_up(self, sequence: Sequence, missing: int, in_windows: bool) -> bool:
+        """Let a sequence give up a checkpoint or the blocks of its end: the least recently used finished one, without
+        which only checkpoints of windows can be given up. Return False if there are none.
+        """
+        finished = [each for each in self._owners if each is not sequence and not each.is_active]
+        for each in finished[:1] or (*self._owners, sequence):
+            if in_windows and (behind := self._checkpoints_behind(each)):
+                del each.checkpoints[least_useful(each.checkpoints, behind)]
+                if finished:
+                    self._cut(each, len(each.tokens))
+                return True
+        if finished:
+            self._cut(finished[0], max(0, finished[0].block_count - missing) * CACHE_BLOCK)
+        return bool(finished)
+
+    def _checkpoints_behind(self, sequence: Sequence) -> list[int]:
+        """Return the checkpoints of a sequence that keep blocks of windows which its next tokens do not need."""
+        assert self.windows is not None
+        kept = self.windows.first_kept(len(sequence.tokens))
+        return [length for length in sequence.checkpoints if self.windows.first_seen(length) < kept]
+
+    def _cut(self, sequence: Sequence, length: int) -> None:
+        """Cut a finished sequence, and forget it if nothing is left."""
+        self.truncate(sequence, length)
+        if not sequence.tokens and sequence in self._owners:
+            self._owners.remove(sequence)
 
     def can_grow(self, parts: Tokens[tuple[Sequence, int]]) -> bool:
         """Whether there are blocks for so many more tokens of each sequence."""
@@ -239,21 +285,50 @@ class Sequences:
         used = length % CACHE_BLOCK
         if used and length < len(sequence.tokens) and self._is_shared(sequence, length // CACHE_BLOCK):
             length = self._usable(sequence, length - used)
-        if not length:
-            sequence.state_length = 0
+        if self.has_state and length != sequence.state_length:
+            sequence.slot, sequence.state_length = -1, -1 if length else 0
+        for behind in [each for each in sequence.checkpoints if each > length]:
+            del sequence.checkpoints[behind]
         del sequence.tokens[length:]
         sequence.block_count = min(sequence.block_count, -(-length // CACHE_BLOCK))
 
-    def _usable(self, sequence: Sequence, length: int) -> int:
-        """Return the largest number of its tokens, at most `length`, after which a sequence can be continued."""
-        if self.has_state and length != sequence.state_length:
-            return 0
-        while self.windows is not None and length:
+    def piece(self, sequence: Sequence, count: int) -> int:
+        """Return how many of the next `count` tokens of a prompt a run computes, so that it ends at a checkpoint."""
+        if self.slots <= self.count:
+            return count
+        length = len(sequence.tokens)
+        return min((due - length for due in due_lengths(sequence.wanted, length, length + count)), default=count)
+
+    def keep(self, sequence: Sequence, begin: int) -> None:
+        """Add the checkpoints that a sequence gets after a run that began at a length."""
+        if sequence not in self._owners or (self.windows is None and self.slots <= self.count):
+            return
+        for length in due_lengths(sequence.wanted, begin, len(sequence.tokens)):
+            if length in sequence.checkpoints:
+                continue
+            if not self.has_state:
+                sequence.checkpoints[length] = -1
+            elif length == sequence.state_length and self.slots > self.count:
+                slot = self._free_slot(sequence)
+                self._copied(sequence.slot, slot)
+                sequence.checkpoints[length] = slot
+
+    def _usable(self, sequence: Sequence, length: int, *, is_shared: bool = False) -> int:
+        """Return the largest number of its tokens, at most `length`, after which a sequence can be continued.
+
+        is_shared: by another sequence, to which its own slot does not belong.
+        """
+        while length:
+            if self.has_state:
+                ends = sequence.checkpoints if is_shared else (*sequence.checkpoints, sequence.state_length)
+                length = max((end for end in ends if end <= length), default=0)
+            if self.windows is None:
+                break
             first = self.windows.first_seen(length)
             missing = np.flatnonzero(sequence.window_blocks[first : -(-length // CACHE_BLOCK)] < 0)
             if not len(missing):
                 break
-            length = 0 if self.has_state else int(first + missing[-1]) * CACHE_BLOCK
+            length = int(first + missing[-1]) * CACHE_BLOCK
         return length
 
     def _free(self, sequence: Sequence, in_windows: bool) -> np.ndarray:
@@ -272,19 +347,56 @@ class Sequences:
                 owned[sequence.blocks[: sequence.block_count]] = True
         return owned
 
-    def _free_slot(self) -> int:
-        """Return a slot that no sequence owns; the least recently used cached sequence gives its slot up."""
-        if len(self._owners) >= self.count:
-            self._owners.remove(next(each for each in self._owners if not each.is_active))
-        used = {each.slot for each in self._owners}
-        return next(slot for slot in range(self.count) if slot not in used)
+    def _copied(self, source: int, slot: int) -> None:
+        assert self._copy_state is not None and source >= 0
+        self._copy_state(source, slot)
+
+    def _give_slot(self, sequence: Sequence) -> None:
+        """Give a sequence that begins a slot with the states after its tokens."""
+        length = len(sequence.tokens)
+        if sequence.slot >= 0 and sequence.state_length == length:
+            return
+        source = sequence.checkpoints[length] if length else -1
+        slot = self._free_slot(sequence, source)
+        if length:
+            self._copied(source, slot)
+        sequence.slot, sequence.state_length = slot, length
+
+    def _free_slot(self, sequence: Sequence, kept: int = -1) -> int:
+        """Return a slot that no sequence owns, which one gives up if there is none; but not the slot `kept`."""
+        owners = [each for each in self._owners if each is not sequence] + [sequence]
+        while True:
+            used = {slot for each in owners for slot in (each.slot, *each.checkpoints.values())}
+            free = next((slot for slot in range(self.slots) if slot not in used), None)
+            if free is not None:
+                return free
+            self._give_slot_up(owners, kept)
+
+    def _give_slot_up(self, owners: list[Sequence], kept: int) -> None:
+        """Let the owners of a slot give it up: by age, checkpoints before the states of a sequence's end, those that
+        several sequences own last, and those first without which the fewest tokens are computed again.
+        """
+        ranks: dict[int, tuple[int, bool, bool, int]] = {}
+        for age, each in enumerate(owners):
+            for length, slot in each.checkpoints.items():
+                ranks[slot] = (age, False, slot in ranks, gap_without(each.checkpoints, length))
+            if each.slot >= 0 and not each.is_active:
+                ranks[each.slot] = (age, True, False, 0)
+        ranks.pop(kept, None)
+        victim = min(ranks, key=ranks.__getitem__)
+        for each in owners:
+            for length in [length for length, slot in each.checkpoints.items() if slot == victim]:
+                del each.checkpoints[length]
+            if each.slot == victim:
+                each.slot, each.state_length = -1, -1
+            if not each.is_active and each in self._owners:
+                self._cut(each, len(each.tokens))
 
     def _longest_prefix(self, tokens: list[int]) -> tuple[int, Sequence | None]:
         """Return the sequence with the longest prefix of the tokens in full blocks, after the length of the prefix."""
-        if self.has_state:
-            return 0, None
         lengths = [
-            self._usable(other, _shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK) for other in self._owners
+            self._usable(other, _shared(other.tokens, tokens[:-1]) // CACHE_BLOCK * CACHE_BLOCK, is_shared=True)
+            for other in self._owners
         ]
         best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
         return (lengths[best], self._owners[best]) if best >= 0 and lengths[best] else (0, None)
@@ -298,14 +410,13 @@ class Sequences:
         """Return a new sequence with the full blocks of the longest prefix of the tokens that any sequence has."""
         each = self.blocks_per_sequence
         sequence = Sequence(np.zeros(each, np.int32), np.full(each, -1, np.int32))
-        if self.has_state:
-            sequence.slot = self._free_slot()
         length, other = self._longest_prefix(tokens)
         if other is not None:
             sequence.block_count = length // CACHE_BLOCK
             sequence.blocks[: sequence.block_count] = other.blocks[: sequence.block_count]
             sequence.window_blocks[: sequence.block_count] = other.window_blocks[: sequence.block_count]
             sequence.tokens += other.tokens[:length]
+            sequence.checkpoints |= {each: slot for each, slot in other.checkpoints.items() if each <= length}
         return sequence
 
 

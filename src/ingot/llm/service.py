@@ -216,7 +216,7 @@ class Service:
                     break
                 request = heapq.heappop(self._waiting)
                 generation = request.generation
-                request.sequence = sequences.start(generation.tokens, self._run)
+                request.sequence = self.engine.start(generation.tokens, self._run)
                 generation.computed = len(request.sequence.tokens)
                 if not generation.usage.completion_tokens:
                     generation.usage.reused_tokens = len(request.sequence.tokens)
@@ -264,8 +264,10 @@ class Service:
         room = self._chunk(len(parts))
         for request, rest in rests:
             if room and len(rest) > 1:
-                parts.append(_Part(request, rest[:room], len(rest) <= room))
-                room -= len(parts[-1].tokens)
+                assert request.sequence is not None
+                tokens = rest[: self.engine.sequences.piece(request.sequence, min(room, len(rest)))]
+                parts.append(_Part(request, tokens, len(tokens) == len(rest)))
+                room -= len(tokens)
         return parts
 
     def _chunk(self, decoding: int) -> int:

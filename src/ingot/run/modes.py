@@ -68,12 +68,14 @@ class BoundProgram:
 
     def read_states(self, indices: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return copies of some elements of each state, by its name; indices: of the first axis of each state."""
-        return {name: state[indices[name]] for name, state in self.states().items()}
+        states = self.states()
+        return {name: states[name][index] for name, index in indices.items()}
 
     def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
-        """Write the result of `read_states` back."""
-        for name, state in self.states().items():
-            state[indices[name]] = values[name]
+        """Write the result of `read_states` back, or some of its arrays."""
+        states = self.states()
+        for name, value in values.items():
+            states[name][indices[name]] = value
 
 
 Bound: TypeAlias = "BoundProgram | BoundWebgpuProgram"
@@ -143,6 +145,12 @@ class BoundModes:
     def read_states(self, indices: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return copies of some elements of each state, by its name; indices: of the first axis of each state."""
         return next(iter(self._programs.values())).read_states(indices)
+
+    def copy_states(self, names: Iterable[str], source: int, target: int) -> None:
+        """Copy an element of the first axis of some states to another one."""
+        states = next(iter(self._programs.values())).states()
+        for name in names:
+            states[name][target] = states[name][source]
 
     def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
         """Write the result of `read_states` back."""

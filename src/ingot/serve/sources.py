@@ -108,8 +108,8 @@ class Opening:
         """Return the memory of a language model, without its draft model. Raises LimitError for one that does not fit
         together with the draft model.
         """
-        positions = self.steps.get("cache_positions")
-        plan = memory_of(path, sequences=self.sequences, cache_positions=positions, **self.language)
+        cache = {"cache_positions": self.steps.get("cache_positions"), "checkpoints": self.steps.get("checkpoints")}
+        plan = memory_of(path, sequences=self.sequences, **cache, **self.language)
         total = plan.total + self._drafting(plan.context)
         if total <= self.budget:
             return plan
@@ -119,7 +119,7 @@ class Opening:
             )
         for _ in range(2):  # a shorter context needs a smaller cache of the draft model, too
             rest = max(1, self.budget - self._drafting(plan.context))
-            shorter = memory_of(path, sequences=self.sequences, cache_positions=positions, budget=rest, **self.language)
+            shorter = memory_of(path, sequences=self.sequences, budget=rest, **cache, **self.language)
             if shorter.total + self._drafting(shorter.context) > self.budget:
                 break
             plan = shorter

@@ -14,7 +14,7 @@ from ingot.load.hf.decoder import build_decoder
 from ingot.load.hf.dense import build_dense
 from ingot.load.hf.encoder import build_encoder
 from ingot.load.hf.folder import OWN_TEMPLATE, Folder
-from ingot.load.hf.recurrent import SLOTS
+from ingot.load.hf.recurrent import SLOTS, is_recurrent
 from ingot.load.hf.rope import scaled_context
 from ingot.load.hf.settings import Settings, read_settings
 from ingot.load.hf.template import Template
@@ -52,6 +52,11 @@ class LanguageModel:
         return SLOTS in self.graph.inputs
 
     @property
+    def state_slots(self) -> int:
+        """The number of sequences and checkpoints whose states can be stored; 0 for a model without such states."""
+        return next((self.graph.type(name).dims[0] for name in self.graph.states if is_recurrent(name)), 0)
+
+    @property
     def blocks_per_sequence(self) -> int:
         """Cache blocks that a sequence of `context` positions occupies."""
         return -(-self.context // CACHE_BLOCK)
@@ -66,6 +71,7 @@ def load_language_model(
     cache_dtype: DType = f32,
     weights: DType | None = None,
     rows: int | None = None,
+    checkpoints: int = 0,
 ) -> LanguageModel:
     """Load the Graph of a model folder, from config and headers alone: weights are mapped, none is read.
 
@@ -73,7 +79,8 @@ def load_language_model(
     cache_positions: the positions of all of them together, at least those of one; None for the context of each.
     cache_dtype: f32, bf16, i8 or i4. weights: the dtype that matrices are rounded or quantized to, None for the stored
     dtype. rows: the most rows of a run, with which layers with a window cache only the positions that runs need; None
-    if every layer caches all positions.
+    if every layer caches all positions. checkpoints: of recurrent states and of windows that can be kept besides those
+    of the sequences.
 
     Raises LoadError for a config or weights that contradict the template, UnsupportedError for an architecture or
     option that no template supports, LimitError, and InputError for a context that the model does not support.
@@ -88,8 +95,11 @@ def load_language_model(
     windows, kind, vocab = None, _kind(template, settings), settings.values["vocab"]
     if rows is not None and kind == "decoder":
         with _template_errors(template):
-            windows = windows_of(template, settings, context=context, sequences=sequences, rows=rows, most=blocks)
-    cache = {"cache_blocks": blocks, "cache_dtype": cache_dtype, "slots": sequences, "windows": windows}
+            windows = windows_of(
+                template, settings,
+                context=context, sequences=sequences, rows=rows, checkpoints=checkpoints, most=blocks,
+            )  # fmt: skip
+    cache = {"cache_blocks": blocks, "cache_dtype": cache_dtype, "slots": sequences + checkpoints, "windows": windows}
     _build(graph, template, settings, found, context=context, **cache)
     found.finish(_ignored(template, settings, found.prefix, folder.config))
     return LanguageModel(graph, kind, context, vocab, folder.config, blocks, windows)

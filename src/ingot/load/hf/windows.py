@@ -45,28 +45,29 @@ class Windows:
 
 
 def windows_of(
-    template: Template, settings: Settings, *, context: int, sequences: int, rows: int, most: int
+    template: Template, settings: Settings, *, context: int, sequences: int, rows: int, checkpoints: int, most: int
 ) -> Windows | None:
     """Return the cache of a model's layers with a window; None for a model without such layers.
 
-    rows: the most rows of a run; most: the blocks of the cache of layers that see all positions. Raises LoadError.
+    rows: the most rows of a run; checkpoints: the windows kept besides; most: the blocks of the cache of layers that
+    see all positions. Raises LoadError.
     """
     spans = {layer: span for layer, span in _spans(template, settings, context).items() if span < context}
     if not spans:
         return None
     span = max(spans.values())
-    return Windows(frozenset(spans), span, min(most, blocks_of(span, sequences, rows)))
+    return Windows(frozenset(spans), span, min(most, blocks_of(span, sequences, rows, checkpoints)))
 
 
-def blocks_of(span: int, sequences: int, rows: int) -> int:
+def blocks_of(span: int, sequences: int, rows: int, checkpoints: int = 0) -> int:
     """Return the blocks that so many sequences need at most, of which each row sees `span` positions.
 
-    rows: the most rows of a run.
+    rows: the most rows of a run; checkpoints: ends of full blocks whose windows are kept besides.
     """
     # With one new row, whichever position of its block is the first one that is kept. The other rows of a run take at
     # most one more block of each sequence, and those that they fill.
     each = (span + SPARE + CACHE_BLOCK - 2) // CACHE_BLOCK + 1
-    return sequences * (each + 1) + rows // CACHE_BLOCK
+    return sequences * (each + 1) + rows // CACHE_BLOCK + checkpoints * -(-(span - 1) // CACHE_BLOCK)
 
 
 def _spans(template: Template, settings: Settings, context: int) -> dict[int, int]:
