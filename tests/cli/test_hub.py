@@ -201,7 +201,8 @@ def test_without_a_network_the_download_command_is_printed(home: Path) -> None:
     assert (code, out) == (74, "")
     assert err.endswith(
         "Where there is a network: hf download acme/tiny --revision v1 --include '*.json'"
-        " --include '*.jinja' --include '*.safetensors'\n"
+        " --include '*.jinja' --include '*.safetensors'"
+        " --include tokenizer.model --include merges.txt --include vocab.txt\n"
     )
 
 

@@ -15,6 +15,10 @@ _HYBRID = {
     "num_hidden_layers": 3,
 }  # fmt: skip
 _CONVS = {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "block_multiple_of": 16}
+_WINDOWED_CONVS = {
+    "layer_types": ["conv", "sliding_attention", "full_attention"], "num_hidden_layers": 3, "sliding_window": 9,
+    "head_dim": 16,
+}  # fmt: skip
 
 _JAMBA = {
     "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4, "mamba_dt_rank": 3, "mamba_d_state": 5,
@@ -267,4 +271,24 @@ RECURRENT_CASES = [
             "use_cache": False,
         },
     ),
+    _slow("lfm3", "lfm3", _WINDOWED_CONVS),
+    _slow(
+        "lfm3, other options",
+        "lfm3",
+        _WINDOWED_CONVS
+        | {
+            "use_sandwich_norm": False,
+            "use_attention_gate": False,
+            "attention_bias": True,
+            "conv_bias": True,
+            "conv_L_cache": 4,
+            "tie_word_embeddings": False,
+            "norm_eps": 0.01,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+    ),
+    _slow("lfm3, bf16", "lfm3", _WINDOWED_CONVS, torch.bfloat16),
 ]

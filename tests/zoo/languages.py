@@ -1,25 +1,33 @@
 """All causal language models that transformers builds from a config: which of them load, and whether they are exact.
 
-python tests/zoo/languages.py [--write] [TYPE...]
+python tests/zoo/languages.py [--write] [--rest] [TYPE...]
 
 Each type is made tiny with random weights, saved, loaded by Ingot and compared: the f32 logits of every position with
-those of transformers' eager attention. A type is exact if no logit differs by more than TOLERANCE of the largest.
-Without --write, the table of the given types (default: all) is printed; with it, tests/zoo/languages.md is written.
+those of transformers' eager attention. A type is exact if no logit differs by more than TOLERANCE of the largest. A
+GGUF file, a C program and a WebGPU site are then written.
+
+The rows of the given types (default: all) are printed; with --write, each is also put into tests/zoo/languages.md,
+which keeps its other rows, so that a run that was ended is continued with --rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import builtins
 import multiprocessing
+import re
+import subprocess
 import sys
 import tempfile
+import textwrap
 import warnings
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -27,13 +35,20 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 sys.path.insert(0, str(Path(__file__).parents[1] / "kit"))
 
 import ingot
+from gguf_families import FAMILIES
+from gguf_models import stored_as, write_gguf
 from hf_models import CASES, Case, expected_logits, save_model
+from ingot.emit.language.model import emit_language_model
+from ingot.emit.web.language import emit_text
+from ingot.load.hf.refused import REFUSED
 from ingot.load.hf.template_file import template_names
+from small_tokenizers import document, write_folder
 
 PAGE = Path(__file__).with_suffix(".md")
-LENGTH = 24
+LENGTH, CONTEXT = 24, 64
 TOLERANCE = 2e-6  # of the largest logit
-SECONDS = 240.0  # for one type
+VOCABULARY = 512  # tokens of the tokenizer that emitted programs have
+SECONDS = 1800.0  # for one type
 _FAILURES = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError, RuntimeError,
     StrictDataclassError, TypeError, ValueError,
@@ -42,32 +57,56 @@ HEAD = """# Causal language models of transformers
 
 `python tests/zoo/languages.py --write` writes this page. It builds a tiny random model of each type that transformers
 {version} can build as a causal language model, saves it, loads it, and compares the f32 logits of {length} positions
-with those of transformers. "exact": no logit differs by more than {tolerance} of the largest one; otherwise the column
-has the largest difference, as a share of the largest logit.
+with those of transformers.
 
-{loaded} of {count} types load, {exact} are exact.
+- exact: no logit differs by more than {tolerance} of the largest one; otherwise the column has the largest difference,
+  as a share of the largest logit.
+- GGUF: a file of the model has the logits of the folder, bit for bit. Empty: no architecture of GGUF files is read as
+  this type.
+- C: `ingot emit-c` writes the program of the model, and a C compiler accepts it. The tests marked slow in
+  tests/emit/test_c_language.py run these programs.
+- WebGPU: `ingot emit-web` writes the site of the model.
 
-| type | loads | exact | why not |
-|---|---|---|---|
+{count} of {total} types are examined: {loads} load, {exact} are exact, {gguf} are read from GGUF files, {c} are emitted
+as C, and {webgpu} are emitted for WebGPU.
+
+| type | loads | exact | GGUF | C | WebGPU | why not |
+|---|---|---|---|---|---|---|
 """
+_TITLES = {"gguf": "GGUF: ", "c": "C: ", "webgpu": "WebGPU: "}
+_CELL_END = re.compile(r"(?<!\\)\|")
 
 
 @dataclass(frozen=True)
-class Result:
-    """What became of a type. error: the largest difference of a logit, as a share of the largest logit."""
+class Row:
+    """What became of a type: "yes", nothing, or how much logits differ; and the reasons."""
 
     type: str
-    loads: bool = False
-    error: float | None = None
+    loads: str = ""
+    exact: str = ""
+    gguf: str = ""
+    c: str = ""
+    webgpu: str = ""
     why: str = ""
 
-    @property
-    def is_exact(self) -> bool:
-        return self.error is not None and self.error <= TOLERANCE
+    def __str__(self) -> str:
+        return f"| {' | '.join(astuple(self))} |"
 
-    def row(self) -> str:
-        exact = "" if self.error is None else "yes" if self.is_exact else f"{self.error:.1e}"
-        return f"| {self.type} | {'yes' if self.loads else ''} | {exact} | {self.why} |\n"
+
+def read_rows() -> dict[str, Row]:
+    """The rows that the page has."""
+    lines = PAGE.read_text().splitlines() if PAGE.exists() else []
+    cells = ([cell.strip() for cell in _CELL_END.split(line)[1:-1]] for line in lines if line.startswith("| "))
+    return {first: Row(first, *others) for first, *others in cells if first != "type"}
+
+
+def write_rows(rows: dict[str, Row]) -> None:
+    """The page of some rows."""
+    names = ("loads", "exact", "gguf", "c", "webgpu")
+    counts = {name: sum(getattr(row, name) == "yes" for row in rows.values()) for name in names}
+    counts |= {"count": len(rows), "total": len(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)}
+    head = HEAD.format(version=transformers.__version__, length=LENGTH, tolerance=TOLERANCE, **counts)
+    PAGE.write_text(head + "".join(f"{rows[type]}\n" for type in sorted(rows)))
 
 
 def case_of(type: str) -> Case:
@@ -76,30 +115,78 @@ def case_of(type: str) -> Case:
     return first.get(type) or Case(type, type)
 
 
-def examined(type: str) -> Result:
+def examined(type: str) -> Row:
     """Makes, saves, loads and compares a model."""
-    with tempfile.TemporaryDirectory() as folder:
+    model_type = CONFIG_MAPPING[type].model_type
+    if model_type not in template_names():
+        return Row(type, why=REFUSED.get(model_type, "no template"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         case = case_of(type)
-        if CONFIG_MAPPING[type].model_type not in template_names():
-            return Result(type, why="no template")
         try:
-            model = save_model(case, Path(folder))
+            model = save_model(replace(case, config={**case.config, "vocab_size": VOCABULARY}), folder)
             ids = np.random.default_rng(0).integers(3, 99, LENGTH).astype(np.int32)
             expected = expected_logits(model, ids)
         except _FAILURES as error:
-            return Result(type, why=f"transformers: {_line(error)}")
-        try:
-            llm = ingot.LLM(folder, precision="f32", context=case.context, threads=1)
-            found = llm.logits(ids.tolist())
-        except ingot.IngotError as error:
-            return Result(type, why=_line(error, folder))
-        return Result(type, True, float(np.abs(found - expected).max() / np.abs(expected).max()))
+            return Row(type, why=f"transformers: {builtins.type(error).__name__}: {_line(error)}")
+        row, reasons = Row(type), []
+        for column, examine in (
+            ("exact", lambda: _exact(folder, case, ids, expected)),
+            ("gguf", lambda: _gguf(type, folder)),
+            ("c", lambda: _c(folder)),
+            ("webgpu", lambda: _webgpu(folder)),
+        ):
+            try:
+                row = replace(row, **{column: examine()})
+            except ingot.IngotError as error:
+                reasons.append(f"{_TITLES.get(column, '')}{_line(error, name)}")
+                if column == "exact":
+                    break
+            else:
+                row = replace(row, loads="yes")
+        return replace(row, why="; ".join(reasons))
+
+
+def _exact(folder: Path, case: Case, ids: np.ndarray, expected: np.ndarray) -> str:
+    found = ingot.LLM(folder, precision="f32", context=case.context, threads=1).logits(ids.tolist())
+    error = _difference(found, expected)
+    return "yes" if error <= TOLERANCE else f"{error:.1e}"
+
+
+def _gguf(type: str, folder: Path) -> str:
+    family = next((family for family in FAMILIES if family[0].type == type), None)
+    if family is None:
+        return ""
+    case, keys, tensors = family
+    own, file = folder / "gguf", folder / "model.gguf"
+    save_model(case, own)
+    write_gguf(own, file, stored_as("f32"), keys=keys, tensors=tensors)
+    ids = list(range(3, 20))
+    expected, found = (ingot.LLM(path, precision="f32", threads=1).logits(ids) for path in (own, file))
+    return "yes" if np.array_equal(expected, found) else f"{_difference(found, expected):.1e}"
+
+
+def _c(folder: Path) -> str:
+    write_folder(folder, document("byte_level"))
+    emit_language_model(folder, folder / "c", precision="f32", context=CONTEXT, threads=2)
+    done = subprocess.run(["cc", "-std=c11", "-fsyntax-only", "model.c"], cwd=folder / "c", capture_output=True)
+    return "yes" if done.returncode == 0 else "does not compile"
+
+
+def _webgpu(folder: Path) -> str:
+    write_folder(folder, document("byte_level"))
+    emit_text("model", folder, folder / "site", context=CONTEXT, precision="f32", page="text")
+    return "yes"
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
 def _line(error: Exception, folder: str = "") -> str:
-    """The start of an error's text, as one cell of a table."""
+    """The start of an error's text, as a part of a cell."""
     text = " ".join(str(error).split()).replace(f"{folder}/", "").replace("|", "\\|")
-    return f"{type(error).__name__}: {text[:160]}"
+    return textwrap.shorten(text.removeprefix("emit: "), 120, placeholder=" ...")
 
 
 def _examine(type: str, sender: Connection) -> None:
@@ -108,44 +195,37 @@ def _examine(type: str, sender: Connection) -> None:
     sender.send(examined(type))
 
 
-def result_of(type: str) -> Result:
-    """The result of a type, in a process of its own that may fail."""
+def row_of(type: str) -> Row:
+    """The row of a type, by a process of its own that may fail."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_examine, args=(type, sender))
     process.start()
     sender.close()
     try:
-        return receiver.recv() if receiver.poll(SECONDS) else Result(type, why=f"no result after {SECONDS:.0f} s")
+        return receiver.recv() if receiver.poll(SECONDS) else Row(type, why=f"no result after {SECONDS:.0f} s")
     except EOFError:
-        return Result(type, why="the process failed")
+        return Row(type, why="the process failed")
     finally:
         process.kill()
         process.join()
 
 
 def main() -> None:
-    import transformers
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("types", nargs="*", metavar="TYPE")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"put the rows into {PAGE.name}")
+    parser.add_argument("--rest", action="store_true", help="leave out the types that the page has")
     options = parser.parse_args()
-    if options.write and options.types:
-        parser.error("--write examines all types")
+    rows = read_rows()
     types = options.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    results = []
     for type in types:
-        results.append(result_of(type))
-        print(results[-1].row(), end="", flush=True)
-    loaded, exact = sum(each.loads for each in results), sum(each.is_exact for each in results)
-    print(f"{loaded} of {len(results)} types load, {exact} are exact")
-    if options.write:
-        head = HEAD.format(
-            version=transformers.__version__, length=LENGTH, tolerance=TOLERANCE, loaded=loaded, exact=exact,
-            count=len(results),
-        )  # fmt: skip
-        PAGE.write_text(head + "".join(each.row() for each in results))
+        if options.rest and type in rows:
+            continue
+        rows[type] = row_of(type)
+        print(rows[type], flush=True)
+        if options.write:
+            write_rows(rows)
 
 
 if __name__ == "__main__":

@@ -45,9 +45,8 @@ class HubModel:
     def command(self) -> str:
         """The shell command that fetches it on a machine with network access."""
         revision = "" if self.revision == "main" else f" --revision {self.revision}"
-        return (
-            f"hf download {self.repository}{revision} --include '*.json' --include '*.jinja' --include '*.safetensors'"
-        )
+        patterns = (*(f"'*{suffix}'" for suffix in (*_SETTINGS, ".safetensors")), *_OLDER_TOKENIZER)
+        return f"hf download {self.repository}{revision} {' '.join(f'--include {each}' for each in patterns)}"
 
 
 @dataclass(frozen=True, slots=True)
