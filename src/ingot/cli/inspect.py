@@ -78,7 +78,7 @@ def explain(
 
 def _measured(inspection: Inspection, nodes: set[str], numbers: dict[str, float | None]) -> dict[str, Any]:
     """Return the measured steps of nodes, and the limits of the machine; add their numbers for conditions."""
-    from ingot.inspect.plans import measured_steps
+    from ingot.inspect.plans import measured_steps, rates_of
 
     options = inspection.options
     with progress(f"measuring {inspection.path}"):
@@ -87,8 +87,7 @@ def _measured(inspection: Inspection, nodes: set[str], numbers: dict[str, float 
     numbers["nanoseconds"] = sum(row["nanoseconds"] for row in rows)
     for name in ("gflops", "gigabytes_per_second", "of_limit"):
         numbers[name] = min((row[name] for row in rows), default=None)
-    limits = {"gflops": roofline.flops / 1e9, "gigabytes_per_second": roofline.arena_bytes / 1e9}
-    return {"measured": rows, "limits": limits}
+    return {"measured": rows, "limits": rates_of(roofline)}
 
 
 @click.command()

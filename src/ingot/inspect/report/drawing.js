@@ -178,7 +178,9 @@ class Drawing {
   // Paints a rectangle of the canvas; returns the number of nodes in it.
   paintPart(x, y, width, height) {
     const drawn = this.canvas.getContext('2d'), ratio = devicePixelRatio || 1, {stage, scale} = this;
-    const left = this.left + x / scale, top = this.top + y / scale, right = left + width / scale, bottom = top + height / scale;
+    const edge = 8 + 8 / scale; // lines and arrows reach beyond their positions
+    const left = this.left + x / scale - edge, top = this.top + y / scale - edge;
+    const right = left + width / scale + 2 * edge, bottom = top + height / scale + 2 * edge;
     const sees = (bx, by, w, h) => bx < right && bx + w > left && by < bottom && by + h > top;
     drawn.save();
     drawn.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -192,7 +194,7 @@ class Drawing {
     if (scale > 0.08) this.paintEdges(drawn, left, right, top, bottom);
     const nodes = [];
     for (const i of this.near(left, right, top, bottom))
-      if (sees(stage.x[i] - 2, stage.y[i] - 2, NODE.width + 4, NODE.height + 4)) nodes.push(i);
+      if (sees(stage.x[i], stage.y[i], NODE.width, NODE.height)) nodes.push(i);
     this.paintNodes(drawn, nodes);
     drawn.restore();
     return nodes.length;
@@ -404,12 +406,15 @@ function showTimes(section, data) {
     ops.set(row.kernel, [row.kernel, op[1] + 1, op[2] + row.nanoseconds, op[3] + row.flops]);
   }
   section.append(element('p', `${(total / 1000).toFixed(1)} us for ${data.measured.length} steps, each measured alone with a barrier after it.`));
+  if (data.machine) showTimeline(section, data.machine.timeline);
   section.append(element('h2', 'By kernel'));
   const kernels = [...ops.values()].sort((a, b) => b[2] - a[2]);
   section.append(table(
     [{title: 'kernel'}, {title: 'steps', isNumber: true}, {title: 'us', isNumber: true}, {title: 'share', isShare: true}, {title: 'GFLOP/s', isNumber: true}],
     kernels.map(([name, count, time, flops]) => [name, count, (time / 1000).toFixed(1), time / total, (flops / Math.max(1, time)).toFixed(1)]),
   ));
+  showModules(section, data.measured, data.modules);
+  if (data.machine) showRoofline(section, data.measured, data.machine.limits);
   section.append(element('h2', 'By step'));
   const steps = [...data.measured].sort((a, b) => b.nanoseconds - a.nanoseconds).slice(0, 200);
   section.append(table(
