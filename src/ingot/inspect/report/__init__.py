@@ -44,8 +44,8 @@ def report_document(
 ) -> dict[str, Any]:
     """Return everything that the page shows.
 
-    measured, machine: as `measured_run` returns them. comparison: of the model. Stages that need values of dims are left
-    out if these have none. Raises the errors of the passes and of compilation.
+    measured, machine: as `measured_run` returns them. comparison: of the model. Stages that need values of dims are
+    left out if these have none. Raises the errors of the passes and of compilation.
     """
     stages = [stage for stage in STAGES if stage != "plan" or model.has_program]
     summary = summary_document(model, stages[-1], None)
