@@ -527,3 +527,18 @@ def test_a_template_and_a_folder_are_compared(call, tmp_path) -> None:
     code, _, err = call("inspect", folder, "--template", template)
     assert code == 65 and "do not fit the template" in err
     assert call("inspect", "digits", "--template", template)[0] == 65
+
+
+@pytest.mark.parametrize(
+    ("arguments", "condition", "code"),
+    [
+        (("--dim", "batch=1"), "flops<=700000", 0), (("--dim", "batch=1"), "flops<1000", 1), ((), "flops<1e12", 1),
+        ((), "parameters<1e6", 0), ((), "nodes==26", 0),
+        (("--stage", "plan", "--dim", "batch=1"), "arena_bytes<1e5", 0),
+        (("--stage", "plan", "--dim", "batch=1"), "arena_bytes<100", 1), ((), "arena_bytes<1e9", 1),
+        (("--stage", "lowered", "--dim", "batch=1"), "reference==0", 0), ((), "cost<1", 2),
+    ],
+)  # fmt: skip
+def test_a_summary_meets_conditions(call, arguments: tuple[str, ...], condition: str, code: int) -> None:
+    """A number that depends on a dim without a value, or on another stage, meets no condition."""
+    assert call("inspect", "digits", *arguments, "--assert", condition)[0] == code

@@ -4,6 +4,8 @@ import json
 import os
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
 import pytest
 
 import ingot
@@ -14,6 +16,7 @@ from ingot.inspect.comparison import planned_side
 from ingot.inspect.comparison.captured import Captured
 from ingot.inspect.comparison.compared import Compare
 from ingot.inspect.comparison.foreign import OnnxSession
+from ingot.inspect.comparison.heat import HeatMap
 from ingot.inspect.comparison.measure import cosine, divergence, measure, noise, permuted_axes
 from ingot.inspect.comparison.result import Comparison
 from ingot.inspect.comparison.sides import Planned, Recorded, Reference, Side
@@ -300,3 +303,46 @@ def test_the_command_fails_if_a_condition_does(call, tmp_path) -> None:
     code, out, _ = call("compare", DIGITS, "--input", f"image={tmp_path / 'x.npy'}", "--all", "--json")
     assert code == 0 and json.loads(out)["values"][0]["shape"] == [2, 1, 8, 8]
     assert os.path.exists(DIGITS) and call("compare", DIGITS, "--b", "absent.onnx")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "at", "matrix", "cell"),
+    [((), (), (1, 1), (0, 0)), ((5,), (3,), (1, 5), (0, 3)), ((4, 6), (2, 5), (4, 6), (2, 5)),
+     ((1, 32, 8, 8), (0, 3, 2, 4), (32, 64), (1, 20)), ((2, 3, 200), (1, 0, 199), (6, 200), (3, 49))],
+)  # fmt: skip
+def test_a_heat_map_shows_where_the_errors_are(shape: tuple, at: tuple, matrix: tuple, cell: tuple) -> None:
+    expected = np.ones(shape, np.float32)
+    got = expected.copy()
+    got[at] = 1.5
+    found = HeatMap.of(got, expected)
+    cells = np.array(found.cells)
+    assert (found.rows, found.columns) == matrix and cells.shape[0] <= 16 and cells.shape[1] <= 64
+    assert cells[cell] == 0.5 and np.count_nonzero(cells) == 1
+    assert [*found.lines()][2 + cell[0]] == f"|{' ' * cell[1]}@{' ' * (cells.shape[1] - cell[1] - 1)}|"
+
+
+def test_shades_of_a_heat_map_span_four_decades() -> None:
+    expected = np.zeros(7)
+    *_, row = HeatMap.of(np.array([0, 1, 0.5, 1e-2, 1e-3, 1e-4, 1e-9]), expected).lines()
+    assert row == "| @%=:..|"
+    *_, row = HeatMap.of(np.array([0, np.nan, 1, 0, 0, 0, 0]), expected).lines()
+    assert row == "| @.    |"
+
+
+def test_the_command_writes_errors_for_model_explorer(call, tmp_path) -> None:
+    path, model = tmp_path / "errors.json", tmp_path / "wrong.onnx"
+    proto = onnx.load(DIGITS)
+    (weight,) = (each for each in proto.graph.initializer if each.name == "classifier.features.2.weight")
+    array = onnx.numpy_helper.to_array(weight).copy()
+    array[3] *= 1.5
+    weight.CopyFrom(onnx.numpy_helper.from_array(array, weight.name))
+    onnx.save(proto, model)
+    code, out, _ = call("compare", model, "--b", DIGITS, "-o", path, "--json")
+    found = json.loads(path.read_text())["results"]
+    rows = {row["name"]: row for row in json.loads(out)["values"]}
+    assert code == 1 and found["gelu"]["value"] < 1 < found["gelu_1"]["value"] == max(
+        v["value"] for v in found.values()
+    )
+    assert found["gelu_2"]["value"] == rows["gelu_2"]["local"]["maximum"] / rows["gelu_2"]["tolerance"]
+    cells = np.array(rows["gelu_1"]["heat"]["cells"])
+    assert cells.shape == (16, 64) and [*np.flatnonzero(cells.max(axis=1) > 1e-3)] == [1]  # channel 3

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ingot
 from chromium import Chromium, Tab
 from ingot.inspect.model import InspectedModel
-from ingot.inspect.plans import measured_steps
+from ingot.inspect.plans import measured_run, measured_steps
 from ingot.inspect.report import report_document, report_page
 from ingot.inspect.report.against import against_document, against_page
 from ingot.inspect.report.layout import HEIGHT, WIDTH, layout
@@ -22,8 +23,9 @@ from inspect_models import DIGITS, TINY_LM, write_large
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> tuple[Path, dict]:
     model = InspectedModel(str(DIGITS), assumed=1)
-    times, _ = measured_steps(str(DIGITS), {"batch": 1}, None, 1, 3)
-    document = report_document(model, times)
+    times, machine = measured_run(str(DIGITS), {"batch": 1}, None, 1, 3)
+    found = ingot.compare(DIGITS, threads=1)
+    document = report_document(model, times, machine, found)
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(report_page(document))
     return path, document
@@ -49,6 +51,34 @@ def test_a_page_contains_its_document(page) -> None:
     assert document["arena"]["bytes"] == plan.arena_bytes and document["arena"]["peak_bytes"] == plan.lower_bound_bytes
     assert {(row[1], row[2]) for row in document["arena"]["rectangles"]} == set(plan.live.values())
     assert sum(row[2] for row in document["weights"]["formats"]) == sum(row[3] for row in document["weights"]["rows"])
+
+
+def test_numbers_of_nodes_are_those_of_runs_and_plans(page) -> None:
+    _, document = page
+    plan = document["stages"]["plan"]
+    assert set(plan["numbers"]) == {"time", "bytes", "flops", "error"}
+    for node, time in ((row["node"], row["nanoseconds"]) for row in document["measured"] if row["node"] == "gelu_1"):
+        assert plan["numbers"]["time"][plan["names"].index(node)] == time
+        assert document["stages"]["graph"]["numbers"]["time"][document["stages"]["graph"]["names"].index(node)] == time
+        assert document["modules"][node] == "classifier.features.2"
+    value = ingot.compare(DIGITS, threads=1).value("gelu_1")
+    assert plan["numbers"]["error"][plan["names"].index("gelu_1")] == value.local.maximum / value.tolerance
+    (refused, *_) = InspectedModel(str(DIGITS), assumed=1, threads=1).explain("gelu_1").choices[0].candidates
+    reasons = [text for label, text in plan["details"][plan["names"].index("gelu_1")] if label == "other kernels"]
+    assert any(refused[0] in text and refused[1] in text for text in reasons)
+    timeline = document["machine"]["timeline"]
+    assert timeline["threads"] == 1 and [span[1] for span in timeline["spans"]] == [*range(len(plan["names"]))]
+    assert all(begin <= end <= after for (_, _, begin, end), (_, _, after, _) in pairwise(timeline["spans"]))
+
+
+def test_the_changes_of_passes_lead_from_one_graph_to_the_other(page) -> None:
+    _, document = page
+    assert document["passes"][-1]["nodes"] == len(document["stages"]["optimized"]["names"])
+    lines = [line for change in document["passes"] for line in change["diff"]]
+    assert any(line.startswith("-gelu_1 = mul(") for line in lines) and not any(
+        row["more"] for row in document["passes"]
+    )
+    assert any(line.startswith("+gelu_1 = gelu(") for line in lines)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -154,13 +184,35 @@ def test_a_page_works_in_a_browser(browser: Chromium, page, width: int, dark: bo
     tab.evaluate("document.getElementById('search').value = 'gelu_1'")
     tab.evaluate("document.getElementById('search').dispatchEvent(new Event('input'))")
     assert "gelu_1" in tab.evaluate("document.getElementById('details').textContent")
-    for number in range(4):
+    for quantity in ("time", "bytes", "flops", "error"):
+        tab.evaluate(f"paint.value = '{quantity}', paint.dispatchEvent(new Event('change'))")
+        assert tab.evaluate("new Set(report.data.stages.plan.names.map((_, i) => report.drawing.fill(i))).size") > 1
+    for number in range(6):
         tab.evaluate(f"document.querySelectorAll('#tabs button')[{number}].click()")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.evaluate("document.querySelectorAll('#passes details').length") == len(document["passes"])
+    assert tab.evaluate("document.querySelectorAll('#errors canvas, #time canvas').length") > 2
     rows = tab.evaluate("document.querySelectorAll('#weights table')[1].rows.length")
     assert rows == document["weights"]["count"] + 1
     assert not tab.errors and tab.requests == [f"file:{'//'}{path}"]
     tab.close()
+
+
+_PANNED = """(() => {
+  const {drawing} = report, {canvas} = drawing;
+  const pixels = () => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  drawing.scale = 0.2;
+  drawing.left = drawing.top = 500;
+  drawing.paint();
+  for (const [dx, dy] of [[40, 0], [-13, 7], [-90, -60], [0, 25]]) {
+    drawing.pan(dx, dy);
+    drawing.scroll(dx, dy);
+    drawing.moved = null;
+  }
+  const panned = pixels();
+  drawing.paint();
+  return pixels().reduce((most, each, i) => Math.max(most, Math.abs(each - panned[i])), 0);
+})()"""
 
 
 @pytest.mark.slow
@@ -173,4 +225,5 @@ def test_twenty_thousand_nodes_are_drawn(browser: Chromium, tmp_path) -> None:
     tab.evaluate("report.drawing.fit(), report.drawing.paint()")
     assert tab.evaluate("report.drawing.painted") == 20_000
     assert path.stat().st_size < 4e6 and not tab.errors
+    assert tab.evaluate(_PANNED) <= 32  # of 255: antialiasing depends on how many lines are painted together
     tab.close()

@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import mmap
+import resource
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import ingot
 from ingot.errors import InputError, ReferenceWarning, UnsupportedError
 from ingot.session.trace import Trace
 from ingot.session.trace_formats import FORMATS, QUANTITIES
+from ingot.support.counters import counted_events
 from ingot.support.spans import recorded, span
 from models import block
 from onnx_models import text_model
@@ -146,4 +150,33 @@ def test_the_command(call, tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())
     code, out, _ = call("profile", "digits", "--runs", 2, "--json", "--executor", "interpret")
     document = json.loads(out)
+    assert ("cycles" in document["counters"]) != bool(document["no_counters"])
     assert code == 0 and document["executor"] == "interpret" and document["runs"] == 2 and document["compilation"]
+
+
+def test_counters_count_all_threads():
+    """Page faults need no hardware; their number is known to another part of the kernel, too."""
+    threads, pages = 3, 500
+    begin, touched = threading.Barrier(threads + 1), threading.Barrier(threads + 1)
+
+    def touch() -> None:
+        begin.wait()
+        memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        for page in range(pages):
+            memory[page * mmap.PAGESIZE] = 1
+        touched.wait()
+
+    running = [threading.Thread(target=touch) for _ in range(threads)]
+    for each in running:
+        each.start()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    with counted_events() as counters:
+        begin.wait()
+        touched.wait()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for each in running:
+        each.join()
+    assert bool(counters.refusal) == ("cycles" not in counters.totals)
+    if "page_faults" in counters.totals:  # a container may refuse perf events
+        assert threads * pages <= counters.totals["page_faults"] <= after - before

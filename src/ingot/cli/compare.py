@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +16,11 @@ import click
 from ingot.cli.conditions import Condition, ConditionError, asserted, expect
 from ingot.cli.fetch import local
 from ingot.cli.model import as_json, read_arrays, with_options
+from ingot.cli.output import Output
 from ingot.cli.terminal import print_folded, print_json, print_table, progress
 from ingot.inspect.stages import SIDES, TRANSFORMERS
 from ingot.ir.dim import Limit
+from ingot.support.files import written
 
 if TYPE_CHECKING:
     from ingot.inspect.comparison import ComparedValue, Comparison
@@ -98,16 +102,27 @@ def with_sides(command: Callable[..., None]) -> Callable[..., None]:
     "--against", type=click.Choice(["f32"]), help="Rank values by the rounding of --precision; do not judge them."
 )
 @click.option("--all", "is_complete", is_flag=True, help="List every value, not only those with the largest errors.")
+@click.option(
+    "-o", "--output", type=Output(Path), metavar="FILE", help="Write the error of each node for Model Explorer."
+)
 @asserted(*_NAMES)
 @as_json
 def compare(
-    sides: Sides, against: str | None, is_complete: bool, conditions: tuple[Condition, ...], as_json: bool
+    sides: Sides,
+    against: str | None,
+    is_complete: bool,
+    output: Path | None,
+    conditions: tuple[Condition, ...],
+    as_json: bool,
 ) -> None:
     """Run MODEL in two ways, and compare every value.
 
     Names the first node that leaves its tolerance. Types are compared first, then numbers. The local error is that of a
     node on the values of side B, the accumulated one that of a run of side A. Inputs without --input are random: floats
     in -1..1, integers 0 or 1; dims without --dim are 1.
+
+    The text has a map of the first wrong value. FILE has a number for each node, to be loaded over the model in Model
+    Explorer: the largest error relative to the tolerance, or with --against the noise.
 
     The exit code is 1 if a value leaves its tolerance. Names for --assert: local, accumulated, mean, median, quantile,
     ulp, noise, divergence (the largest of all values), cosine (the smallest), values.
@@ -121,6 +136,9 @@ def compare(
 
     with progress(f"comparing {sides.model}"):
         found = compare(sides.model, a=sides.a, b=sides.b, against=against, **sides.options)
+    if output is not None:
+        with written(output) as file:
+            file.write(json.dumps(found.node_data()).encode())
     if as_json:
         print_json(found.to_json())
     else:
@@ -168,10 +186,7 @@ def _print_values(found: Comparison, is_complete: bool) -> None:
 
 def _rank(row: ComparedValue, is_precision: bool) -> float:
     """Return how early a value is in a short list."""
-    if row.problem:
-        return float("inf")
-    error = row.local or row.accumulated
-    return (row.noise or 0.0) if is_precision else 0.0 if error is None else error.maximum / max(row.tolerance, 1e-30)
+    return (row.noise or 0.0) if is_precision else row.rank
 
 
 def _largest(error: Error | None) -> str:
@@ -184,7 +199,7 @@ def _shown(number: float | None, digits: int = 3) -> str:
 
 def _numbers(found: Comparison) -> Mapping[str, float | None]:
     """Return the numbers that conditions may use."""
-    own = [error for row in found.values if (error := row.local or row.accumulated) is not None]
+    own = [error for row in found.values if (error := row.error) is not None]
     local = [row.local.maximum for row in found.values if row.local is not None]
     whole = [row.accumulated.maximum for row in found.values if row.accumulated is not None]
     rows = found.values

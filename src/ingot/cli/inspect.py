@@ -20,6 +20,10 @@ from ingot.cli.terminal import json_text, print_folded, print_json, print_text, 
 from ingot.inspect.stages import DETAILS, STAGES
 from ingot.support.files import written
 
+_SUMMARY = (  # names for --assert
+    "nodes", "flops", "uncounted", "parameters", "file_bytes", "weight_bytes", "arena_bytes", "reference",
+)  # fmt: skip
+
 
 def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:
     """Print a document as JSON or text."""
@@ -78,7 +82,7 @@ def explain(
 
 def _measured(inspection: Inspection, nodes: set[str], numbers: dict[str, float | None]) -> dict[str, Any]:
     """Return the measured steps of nodes, and the limits of the machine; add their numbers for conditions."""
-    from ingot.inspect.plans import measured_steps
+    from ingot.inspect.plans import measured_steps, rates_of
 
     options = inspection.options
     with progress(f"measuring {inspection.path}"):
@@ -87,8 +91,7 @@ def _measured(inspection: Inspection, nodes: set[str], numbers: dict[str, float 
     numbers["nanoseconds"] = sum(row["nanoseconds"] for row in rows)
     for name in ("gflops", "gigabytes_per_second", "of_limit"):
         numbers[name] = min((row[name] for row in rows), default=None)
-    limits = {"gflops": roofline.flops / 1e9, "gigabytes_per_second": roofline.arena_bytes / 1e9}
-    return {"measured": rows, "limits": limits}
+    return {"measured": rows, "limits": rates_of(roofline)}
 
 
 @click.command()
@@ -99,10 +102,13 @@ def _measured(inspection: Inspection, nodes: set[str], numbers: dict[str, float 
 @click.option(
     "--full", "form", flag_value="full", help="Print the stage's full text; the text of a graph can be parsed."
 )
-def inspect(inspection: Inspection, form: str | None, as_json: bool) -> None:
+@asserted(*_SUMMARY)
+def inspect(inspection: Inspection, form: str | None, conditions: tuple[Condition, ...], as_json: bool) -> None:
     """Summarise MODEL.
 
-    Shows its producer, inputs, outputs, ops, parameters, FLOPs, memory and metadata.
+    Shows its producer, inputs, outputs, ops, parameters, FLOPs, memory and metadata. Names for --assert: nodes (steps
+    of a program), flops, uncounted, file_bytes, weight_bytes; with --stage graph parameters, lowered or plan reference
+    (nodes without a kernel), plan arena_bytes (the peak of activations).
 
     \b
     ingot inspect digits
@@ -110,7 +116,22 @@ def inspect(inspection: Inspection, form: str | None, as_json: bool) -> None:
     """
     from ingot.inspect.summary import summary_document
 
-    show(summary_document(inspection.open(), inspection.stage, form), as_json, inspect_text.print_summary)
+    document = summary_document(inspection.open(), inspection.stage, form)
+    show(document, as_json, inspect_text.print_summary)
+    expect(conditions, _summary_numbers(document))
+
+
+def _summary_numbers(document: dict[str, Any]) -> dict[str, float | None]:
+    """Return the numbers that conditions may use; None where a dim without a value decides."""
+    flops, numbers = (
+        document["flops"]["total"],
+        {key: document.get(key) for key in ("nodes", "parameters", "file_bytes")},
+    )
+    return numbers | {
+        "flops": None if isinstance(flops, str) else flops, "uncounted": document["flops"]["uncounted"],
+        "weight_bytes": document["weights"]["bytes"], "arena_bytes": document.get("memory", {}).get("arena_bytes"),
+        "reference": len(document["reference"]) if "reference" in document else None,
+    }  # fmt: skip
 
 
 @click.command("list-nodes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -11,6 +12,7 @@ from ingot.cli.output import Output
 from ingot.cli.terminal import human_time, print_json, print_table, print_text, progress
 from ingot.session.inputs import random_inputs
 from ingot.session.trace_formats import FORMATS, QUANTITIES, VIEWERS, Format, Quantity
+from ingot.support.counters import counted_events
 from ingot.support.spans import Span, recorded
 
 if TYPE_CHECKING:
@@ -54,14 +56,16 @@ def profile(
         session = model.open()
         feeds = random_inputs(session.interface, model.dims)
         session.run(None, feeds)
-    with progress("tracing"):
+    with progress("tracing"), counted_events() as counters:
         trace = session.trace(feeds, runs).compiled_in(spans)
+    of_run = {name: total / runs for name, total in counters.totals.items()}
     if output is not None:
         trace.save(output, cast("Format", form), cast("Quantity", quantity or "time"))
     if as_json:
-        print_json(trace.to_json())
+        print_json(trace.to_json() | {"counters": of_run, "no_counters": counters.refusal})
         return
     print_trace(trace, top)
+    print_text(_counted(of_run, counters.refusal))
     if output is not None:
         print_text(f"{output}: open it in {VIEWERS[cast('Format', form)]}")
 
@@ -84,6 +88,16 @@ def print_trace(trace: Trace, top: int) -> None:
     print_text(f"a run takes {human_time(trace.run_nanoseconds * 1e-9)}; its threads have no task for {waits} of it")
     phases = ", ".join(f"{name} {human_time(seconds)}" for name, seconds in phase_times(trace.compilation).items())
     print_text(f"compilation: {phases}")
+
+
+def _counted(of_run: Mapping[str, float], refusal: str) -> str:
+    """Return a line on the counters of a run. refusal: why there are none of the hardware."""
+    parts = [f"{number:,.0f} {name.replace('_', ' ')}" for name, number in of_run.items()]
+    if of_run.get("cycles") and "instructions" in of_run:
+        parts.append(f"{of_run['instructions'] / of_run['cycles']:.2f} instructions per cycle")
+    if refusal:
+        parts.append(f"no hardware counters: {refusal}")
+    return f"a run, in user mode: {', '.join(parts)}"
 
 
 def phase_times(spans: tuple[Span, ...]) -> dict[str, float]:

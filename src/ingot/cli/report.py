@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingot.cli.model import Inspection, with_inspection
+from ingot.cli.model import Inspection, expect_none, with_inspection
 from ingot.cli.output import Output
 from ingot.cli.terminal import human_bytes, print_json, print_text, progress
+from ingot.inspect.stages import SIDES
 from ingot.passes.precision import PRECISIONS
 from ingot.support.files import written
 
 if TYPE_CHECKING:
+    from ingot.inspect.comparison import Comparison
     from ingot.inspect.model import InspectedModel
 
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 @with_inspection(["report"], default="report", modes=("prefill", "decode"))
 @click.option("-o", "--output", type=Output(Path), required=True, help="File to write, such as report.html.")
 @click.option("--measure", is_flag=True, help="Run MODEL on random inputs, and show the time of each step.")
+@click.option(
+    "--compare", "compared", type=click.Choice(SIDES), metavar=f"[{'|'.join(SIDES)}]",
+    help="Run MODEL natively and in this way, and show the errors of its values.",
+)  # fmt: skip
 @click.option("--against", metavar="MODEL2", help="Model B, to show the difference of two models.")
 @click.option("--b-precision", type=click.Choice(list(PRECISIONS)), help="Precision of model B, if it differs.")
 @click.option("--b-threads", type=click.IntRange(1, 256), help="Number of threads of model B, if it differs.")
@@ -29,6 +35,7 @@ def report(
     inspection: Inspection,
     output: Path,
     measure: bool,
+    compared: str | None,
     against: str | None,
     b_precision: str | None,
     b_threads: int | None,
@@ -37,13 +44,14 @@ def report(
     """Write MODEL as one HTML file that needs no network.
 
     It shows the graph as loaded, after the passes and as planned, grouped by module; the memory of a run; the time of
-    each kernel; and the weights. Dims without --dim are 1. With --json, the data of the page is printed, too.
+    each kernel; and the weights. Dims without --dim are 1. With --measure and --compare, times and errors are colours
+    of nodes; inputs are random. With --json, the data of the page is printed, too.
 
     With --against, --b-precision or --b-threads, the file shows two models next to each other: nodes that differ, the
     bytes and times of each node, and both arenas in one scale.
 
     \b
-    ingot report digits -o report.html --measure
+    ingot report digits -o report.html --measure --compare float64
     ingot report digits -o int8.html --b-precision int8
     """
     from ingot.inspect.report import report_document, report_page
@@ -52,14 +60,17 @@ def report(
     sides = [inspection]
     if (against, b_precision, b_threads) != (None, None, None):
         sides.append(inspection.other(against, b_precision, b_threads))
+    if len(sides) == 2:
+        expect_none("--against and --b-*", {"--compare": compared})
     models = [replace(side, options=side.options | {"assumed": 1}).open() for side in sides]
-    times = [_times(side, model) if measure else None for side, model in zip(sides, models, strict=True)]
+    runs = [_run(side, model) if measure else (None, None) for side, model in zip(sides, models, strict=True)]
+    found = None if compared is None else _comparison(inspection, models[0], compared)
     with progress(f"describing {inspection.path}"):
         if len(models) == 1:
-            document = report_document(models[0], times[0])
+            document = report_document(models[0], *runs[0], found)
             page = report_page(document).encode()
         else:
-            document = against_document(models[0], models[1], (times[0], times[1]))
+            document = against_document(models[0], models[1], (runs[0][0], runs[1][0]))
             page = against_page(document).encode()
     with written(output) as file:
         file.write(page)
@@ -69,15 +80,30 @@ def report(
         print_text(f"{output}: {human_bytes(len(page))}; {_counts(document)}")
 
 
-def _times(side: Inspection, model: InspectedModel) -> list[dict[str, Any]]:
-    """Run a model and return the times of its steps. Raises UsageError for a language model."""
-    from ingot.inspect.plans import measured_steps
+def _run(side: Inspection, model: InspectedModel) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Run a model; return its steps and the machine, see `measured_run`. Raises UsageError for a language model."""
+    from ingot.inspect.plans import measured_run
 
     if model.language is not None:
         raise click.UsageError("--measure: needs a model that a session runs, got a language model")
     with progress(f"measuring {side.path}"):
         dims = dict.fromkeys(model.assumed, 1) | side.options["dims"]
-        return measured_steps(side.path, dims, side.options["precision"], side.options["threads"])[0]
+        return measured_run(side.path, dims, side.options["precision"], side.options["threads"])
+
+
+def _comparison(side: Inspection, model: InspectedModel, b: str) -> Comparison:
+    """Compare the native run of a model with another side.
+
+    Raises UsageError for a step of training and for limits of dims.
+    """
+    from ingot.inspect.comparison import compare
+
+    options = side.options
+    sizes = {name: dim for name, dim in options["dims"].items() if isinstance(dim, int)}
+    if model.is_step or len(sizes) < len(options["dims"]):
+        raise click.UsageError("--compare: needs exact dims and no training step")
+    with progress(f"comparing {side.path}"):
+        return compare(side.path, b=b, dims=sizes, precision=options["precision"], threads=options["threads"])
 
 
 def _counts(document: dict[str, Any]) -> str:

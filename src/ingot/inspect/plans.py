@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ingot.compile import CompiledSegment
 from ingot.errors import InputError
 from ingot.inspect.document import VERSION, head
@@ -18,6 +20,8 @@ from ingot.run.probe import Roofline
 from ingot.session.inference import InferenceSession
 from ingot.session.inputs import random_inputs
 from ingot.session.reports import StepTime
+
+_WARM_RUNS = 5  # before the run of a timeline, and this run
 
 
 def memory_document(model: InspectedModel, name: str) -> dict[str, Any]:
@@ -157,9 +161,53 @@ def measured_steps(
     of_limit: the least time that the roofline allows, relative to the measured time. Raises the errors of a session's
     `profile`.
     """
+    return _measured_steps(*_opened(path, dims, precision, threads), runs)
+
+
+def measured_run(
+    path: str, dims: Mapping[str, int | Limit], precision: str | None, threads: int, runs: int = 20
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """As `measured_steps`; return with the steps also the peak rates, and when each thread computes each step of a run.
+
+    The second has `limits`, as in `ingot explain --measure`, and `timeline`: names of the steps, and spans of thread,
+    step, begin and end in nanoseconds.
+    """
+    session, feeds = _opened(path, dims, precision, threads)
+    rows, roofline = _measured_steps(session, feeds, runs)
+    trace = session.trace(feeds, _WARM_RUNS)
+    last, begins = trace.times[-1], trace.times[-1, ..., 0]
+    first = int(begins[begins > 0].min(initial=np.iinfo(np.int64).max))
+    spans = [
+        [thread, step, begin - first, end - first]
+        for step, threads_ in enumerate(last.tolist())
+        for thread, (begin, end) in enumerate(threads_)
+        if end
+    ]
+    timeline = {
+        "threads": trace.threads, "waiting": list(trace.waiting), "spans": spans,
+        "steps": [f"{step.kernel} {step.node}" for step in trace.steps],
+    }  # fmt: skip
+    return rows, {"limits": rates_of(roofline), "timeline": timeline}
+
+
+def rates_of(roofline: Roofline) -> dict[str, float]:
+    """Return the peak rates as plain data."""
+    return {"gflops": roofline.flops / 1e9, "gigabytes_per_second": roofline.arena_bytes / 1e9}
+
+
+def _opened(
+    path: str, dims: Mapping[str, int | Limit], precision: str | None, threads: int
+) -> tuple[InferenceSession, dict[str, Any]]:
+    """Return a session that has run once, and its inputs."""
     session = InferenceSession(path, dims=dims, precision=precision, threads=threads, cache=False)
     feeds = random_inputs(session.interface, dims)
     session.run(None, feeds)
+    return session, feeds
+
+
+def _measured_steps(
+    session: InferenceSession, feeds: dict[str, Any], runs: int
+) -> tuple[list[dict[str, Any]], Roofline]:
     profile = session.profile(feeds, runs)
     weight_bytes = sum(step.cost.weight_bytes for step in profile.steps)
     roofline = Roofline.measure(session.isa, session.threads, weight_bytes, session.plan.arena_bytes)

@@ -253,6 +253,8 @@ class WebgpuProgram:
     def write_state(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
         """Write rows of a state, which are indices of its first axis."""
         location, nbytes = self.state_locations()[name], values[:1].nbytes
+        if not nbytes:  # a device refuses writes of nothing
+            return
         with self._device.lock.once(), self._device.guarded():
             for row, value in zip(rows.tolist(), values, strict=True):
                 where = location.offset + row * nbytes

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from forked import batch
@@ -130,8 +131,8 @@ def replay(target: str, most: int = corpus.MAX_INPUTS) -> dict[str, str]:
 
     found = corpus.findings(target)
     inputs = [*found.values(), *corpus.kept(target)[:most]]
-    accept = accepted_by(TARGETS[target])
-    outcomes = batch(range(len(inputs)), lambda number, say: accept(inputs[number], say))
+    made = cache(lambda: accepted_by(TARGETS[target]))  # in the child: a fork would leave a server without its threads
+    outcomes = batch(range(len(inputs)), lambda number, say: made()(inputs[number], say))
     names = [*found, *(f"input {number}" for number in range(len(inputs) - len(found)))]
     return {name: outcomes[number] for number, name in enumerate(names)}
 

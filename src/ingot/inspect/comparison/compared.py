@@ -10,6 +10,7 @@ import numpy as np
 
 from ingot.inspect.comparison.bounds import Bounds, is_float, replacing, tolerance_of
 from ingot.inspect.comparison.captured import Captured
+from ingot.inspect.comparison.heat import HeatMap
 from ingot.inspect.comparison.measure import Error, cosine, divergence, measure, noise, permuted_axes
 from ingot.inspect.comparison.origin import first_nonfinite, is_worse
 from ingot.inspect.comparison.result import ComparedValue, Comparison
@@ -18,6 +19,7 @@ from ingot.ir.dtype import from_numpy
 from ingot.ir.graph import Graph, TensorType
 
 _HALF = 0.5  # of the energy of all local errors
+_MOST_HEAT = 8  # values whose heat map is kept
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class _Measured:
     accumulated: Error | None = None
     local: Error | None = None
     quality: tuple[float | None, float | None, float | None] = (None, None, None)
+    heat: HeatMap | None = None
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Compare:
                 self._check_passes()
             self.a.run_watched(self._localize)
         rows = self._judged([self._row(name) for name in self.a.makers if name in self._found])
+        rows = _with_heat(rows, is_precision=self.is_precision)
         first = next((row for row in rows if row.problem), None)
         bad = next(iter(self._nonfinite), None)
         return Comparison(
@@ -120,6 +124,7 @@ class Compare:
             is_wrong = not np.array_equal(array, expected)
             return replace(found, problem="numbers" if is_wrong else "", detail="other strings" if is_wrong else "")
         found.accumulated = measure(array, expected)
+        found.heat = HeatMap.of(array, expected) if array.size and found.accumulated.maximum else None
         if is_float(array) and is_worse(array, expected):
             self._nonfinite.append(name)
         return found
@@ -158,6 +163,7 @@ class Compare:
                 continue
             if found.local is None:
                 found.local = measure(array, expected)
+                found.heat = HeatMap.of(array, expected) if array.size and found.local.maximum else None
                 if is_float(array) and array.size:
                     found.quality = noise(array, expected), cosine(array, expected), divergence(array, expected)
             replaced[name] = replacing(array, expected)
@@ -175,7 +181,7 @@ class Compare:
         tolerance = 0.0 if dtype is None else max((tolerance_of(op, dtype) for op in ops), default=0.0)
         return ComparedValue(
             name, maker.op, maker.kernel, maker.sources, region, found.dtype, found.shape, found.problem, found.detail,
-            tolerance, found.accumulated, found.local, *found.quality,
+            tolerance, found.accumulated, found.local, *found.quality, found.heat,
         )  # fmt: skip
 
     def _judged(self, rows: list[ComparedValue]) -> list[ComparedValue]:
@@ -300,6 +306,13 @@ def _has_same_bits(a: Any, b: Any) -> bool:
     if not isinstance(a, np.ndarray) or a.dtype.kind == "O":
         return True
     return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _with_heat(rows: list[ComparedValue], *, is_precision: bool) -> list[ComparedValue]:
+    """Return the rows with the heat maps of the first problem and of the largest errors alone."""
+    ranked = sorted(rows, key=lambda row: -((row.noise or 0.0) if is_precision else row.rank))
+    kept = {row.name for row in ranked[:_MOST_HEAT]} | {row.name for row in [r for r in rows if r.problem][:1]}
+    return [row if row.name in kept else replace(row, heat=None) for row in rows]
 
 
 def _to_keep(rows: list[ComparedValue]) -> tuple[str, ...]:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ingot.inspect.comparison.heat import HeatMap
 from ingot.inspect.comparison.measure import Error
 from ingot.ir.graph import Source
 from ingot.ir.node import shown_sources
+from ingot.support.node_data import node_data
 
 _SHOWN = 8  # names in a line of text
 
@@ -23,7 +25,8 @@ class ComparedValue:
     "numbers", "accumulated"; detail: what is wrong. tolerance: of the local error, relative to max(1, |expected|).
     accumulated: the error of a whole run. local: the error of this node on the values of side B, None where A cannot
     use these. noise, cosine, divergence: of the local error: its norm relative to the value's, the cosine of the angle,
-    and the mean Kullback-Leibler divergence of the softmax over the last axis, in nats; None for integers.
+    and the mean Kullback-Leibler divergence of the softmax over the last axis, in nats; None for integers. heat: where
+    the local (else the accumulated) errors are, of the values with the largest errors.
     """
 
     name: str
@@ -41,6 +44,22 @@ class ComparedValue:
     noise: float | None = None
     cosine: float | None = None
     divergence: float | None = None
+    heat: HeatMap | None = None
+
+    @property
+    def error(self) -> Error | None:
+        """The local error, else the accumulated one."""
+        return self.local or self.accumulated
+
+    @property
+    def ratio(self) -> float:
+        """The largest error relative to the tolerance."""
+        return 0.0 if self.error is None else self.error.maximum / max(self.tolerance, 1e-300)
+
+    @property
+    def rank(self) -> float:
+        """How wrong the value is: its ratio, or infinity with a problem."""
+        return math.inf if self.problem else self.ratio
 
     @property
     def title(self) -> str:
@@ -99,6 +118,17 @@ class Comparison:
         document["first"] = None if self.first is None else self.first.name
         return _without_infinity(document | {"agrees": self.agrees})
 
+    def node_data(self) -> dict[str, Any]:
+        """Return a document of Model Explorer: the error of each node, see `node_data`.
+
+        It is the noise if the values are ranked, else the largest error relative to the tolerance.
+        """
+        ranks = [(row.noise or 0.0) if self.is_precision else row.ratio for row in self.values]
+        return node_data(
+            (row.name, [source.name for source in row.sources if source.name], rank)
+            for row, rank in zip(self.values, ranks, strict=True)
+        )
+
     def __str__(self) -> str:
         return "\n".join([f"{self.model}: {self.a} against {self.b}", *(f"  {line}" for line in self._lines())])
 
@@ -110,10 +140,9 @@ class Comparison:
         if self.first is not None:
             yield from _first_lines(self.first)
         elif self.values and not self.is_precision:
-            worst = max(self.values, key=lambda row: _of(row.local or row.accumulated) / max(row.tolerance, 1e-300))
-            error = worst.local or worst.accumulated
+            worst = max(self.values, key=lambda row: row.rank)
             yield "every value is within its tolerance"
-            yield f"nearest to it: {worst.title}, error {_of(error):.3g}, tolerance {worst.tolerance:.3g}"
+            yield f"nearest to it: {worst.title}, error {_of(worst.error):.3g}, tolerance {worst.tolerance:.3g}"
         if self.keep_wider:
             yield f"half of the error comes from, keep wider: {_listed(self.keep_wider)}"
         if self.changed:
@@ -138,6 +167,8 @@ def _first_lines(row: ComparedValue) -> Iterator[str]:
         if error is not None:
             yield f"  {label} error: {error_text(error)}"
     yield f"  tolerance {row.tolerance:.3g} of {row.dtype}{list(row.shape)}"
+    if row.heat is not None and math.prod(row.shape) > 1:
+        yield from (f"  {line}" for line in row.heat.lines())
 
 
 def error_text(error: Error) -> str:

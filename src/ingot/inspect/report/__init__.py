@@ -6,14 +6,25 @@ import base64
 import html
 import json
 import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from ingot.inspect.comparison.result import Comparison
 from ingot.inspect.document import head
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.modules import layer_paths
 from ingot.inspect.plans import peak_of
+from ingot.inspect.report.facts import (
+    Numbers,
+    columns,
+    errors_document,
+    pass_changes,
+    refused_kernels,
+    step_numbers,
+)
 from ingot.inspect.report.layout import layout
 from ingot.inspect.summary import summary_document
 from ingot.inspect.view import Edge, Item, View
@@ -25,33 +36,53 @@ _MOST_RECTANGLES = 20_000  # of the arena, the largest
 _DETAIL = 400  # characters of an attribute
 
 
-def report_document(model: InspectedModel, measured: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """Return everything that the page shows. measured: times of steps, as `measured_steps` returns them.
+def report_document(
+    model: InspectedModel,
+    measured: list[dict[str, Any]] | None = None,
+    machine: dict[str, Any] | None = None,
+    comparison: Comparison | None = None,
+) -> dict[str, Any]:
+    """Return everything that the page shows.
 
-    Stages that need values of dims are left out if these have none. Raises the errors of the passes and of compilation.
+    measured, machine: as `measured_run` returns them. comparison: of the model. Stages that need values of dims are
+    left out if these have none. Raises the errors of the passes and of compilation.
     """
     stages = [stage for stage in STAGES if stage != "plan" or model.has_program]
     summary = summary_document(model, stages[-1], None)
     document = head(model, "report") | {
-        "name": summary["name"], "assumed": model.assumed, "stages": {}, "arena": None, "measured": measured,
+        "name": summary["name"], "assumed": model.assumed, "stages": {}, "passes": pass_changes(model), "arena": None,
+        "measured": measured, "machine": machine, "errors": errors_document(comparison),
         "summary": {key: summary[key] for key in ("inputs", "outputs", "nodes", "flops") if key in summary},
     }  # fmt: skip
     nodes: dict[str, list[str]] = {}  # module paths by value, at the stage before
-    times = {(row["node"], row["kernel"]): row for row in measured or ()}
+    more = _More(
+        {(row["node"], row["kernel"]): row for row in measured or ()}, refused_kernels(model),
+        step_numbers(model, measured or (), comparison),
+    )  # fmt: skip
     for stage in stages:
         view = model.view(stage)
         paths = layer_paths(view)
         if stage == "plan":  # packed weights are named after the computations that build them
             paths |= {name: nodes[key] for name in paths if (key := name.partition("#")[0].split(" ")[0]) in nodes}
         nodes = {**paths, **{result: paths[key] for key, item in view.items.items() for result in item.results}}
-        document["stages"][stage] = {"title": STAGES[stage]} | _stage(view, paths, times)
+        document["stages"][stage] = {"title": STAGES[stage]} | _stage(view, paths, more)
+    document["modules"] = {row["node"]: ".".join(nodes.get(row["node"], ())) for row in measured or ()}
     document["weights"] = _weights(model.view("graph"))
     if model.has_program:
         document["arena"] = _arena(model)
     return document
 
 
-def _stage(view: View, paths: dict[str, list[str]], times: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _More:
+    """What runs and choices tell of nodes. times: of steps by node and kernel. refused: see `refused_kernels`."""
+
+    times: dict[tuple[str, str], dict[str, Any]]
+    refused: dict[str, list[str]]
+    numbers: Numbers
+
+
+def _stage(view: View, paths: dict[str, list[str]], more: _More) -> dict[str, Any]:
     """Return nodes as columns, edges as pairs of numbers, and the boxes of modules."""
     items = list(view.items.values())
     numbers = {item.name: number for number, item in enumerate(items)}
@@ -69,17 +100,19 @@ def _stage(view: View, paths: dict[str, list[str]], times: dict[tuple[str, str],
         "names": [item.name for item in items], "ops": [item.op for item in items],
         "x": [round(x, 1) for x, _ in found.nodes], "y": [round(y, 1) for _, y in found.nodes],
         "edges": [number for edge in edges for number in edge],
-        "details": [_details(view, item, times) for item in items],
+        "details": [_details(view, item, more) for item in items],
+        "numbers": columns(view, more.numbers),
         "sources": [[source.name for source in item.sources if source.name] for item in items],
         "boxes": [[".".join(box.path), len(box.path), round(box.x), round(box.y), round(box.width), round(box.height)]
                   for box in found.boxes],
     }  # fmt: skip
 
 
-def _details(view: View, item: Item, times: dict[tuple[str, str], dict[str, Any]]) -> list[list[str]]:
+def _details(view: View, item: Item, more: _More) -> list[list[str]]:
     """Return rows of label and text."""
     rows = [["reads", _typed(view.edges.get(name), name)] for name in item.operands if name is not None]
     rows += [["computes", _typed(view.edges.get(name), name)] for name in item.results]
+    rows += _of_step(item, more)
     rows += [[key, str(value)[:_DETAIL]] for key, value in item.attributes.items()]
     rows += [[key, f"{value:,}" if isinstance(value, int) else str(value)] for key, value in item.facts.items()]
     for name in item.results:
@@ -87,11 +120,17 @@ def _details(view: View, item: Item, times: dict[tuple[str, str], dict[str, Any]
         if edge is not None and "offset" in edge.facts:
             rows.append(["address", f"{edge.facts['region']} from byte {edge.facts['offset']:,}"])
     rows += [["from", f"{source.op} {source.name}".strip()] for source in item.sources]
-    measured = times.get((item.name.partition("#")[0], item.op))
+    return rows
+
+
+def _of_step(item: Item, more: _More) -> Iterator[list[str]]:
+    node = item.name.partition("#")[0]
+    measured = more.times.get((node, item.op))
     if measured is not None:
         rates = f"{measured['gflops']:.1f} GFLOP/s, {measured['gigabytes_per_second']:.1f} GB/s"
-        rows.append(["time", f"{measured['nanoseconds']:,} ns, {rates}, {measured['of_limit']:.0%} of the limit"])
-    return rows
+        yield ["time", f"{measured['nanoseconds']:,} ns, {rates}, {measured['of_limit']:.0%} of the limit"]
+    if "parts" in item.facts:
+        yield from (["other kernels", reason] for reason in more.refused.get(node, ()))
 
 
 def _typed(edge: Edge | None, name: str) -> str:
@@ -148,6 +187,8 @@ def page_of(document: dict[str, Any], title: str, kind: str) -> str:
         title=html.escape(f"{title} - Ingot"),
         style=(_HERE / "page.css").read_text(),
         body=(_HERE / f"{kind}.html").read_text(),
-        script=(_HERE / "drawing.js").read_text() + (_HERE / f"{kind}.js").read_text(),
+        script=(_HERE / "drawing.js").read_text()
+        + (_HERE / "charts.js").read_text()
+        + (_HERE / f"{kind}.js").read_text(),
         data=packed,
     )

@@ -12,14 +12,23 @@ const bytes = (count) => {
     if (count >= size) return `${(count / size).toFixed(1)} ${unit}`;
   return `${count} B`;
 };
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const dark = matchMedia('(prefers-color-scheme: dark)');
+// Results of functions of a text, until the theme changes: frames ask for the same ones thousands of times.
+const remembered = (compute) => {
+  const known = new Map();
+  dark.addEventListener('change', () => known.clear());
+  return (text) => {
+    if (!known.has(text)) known.set(text, compute(text));
+    return known.get(text);
+  };
+};
+const colour = remembered((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim());
 const hue = (text) => {
   let found = 0;
   for (let i = 0; i < text.length; i++) found = (found * 31 + text.charCodeAt(i)) % 360;
   return found;
 };
-const fill = (text) => `hsl(${hue(text)} ${dark.matches ? '35% 27%' : '60% 88%'})`;
+const fill = remembered((text) => `hsl(${hue(text)} ${dark.matches ? '35% 27%' : '60% 88%'})`);
 
 const NODE = {width: 150, height: 34};
 const CELL = 600; // of the index of nodes
@@ -33,8 +42,8 @@ async function read() {
 // A canvas in the pixels of its screen.
 function context(canvas) {
   const scale = devicePixelRatio || 1, box = canvas.getBoundingClientRect();
-  canvas.width = Math.max(1, Math.round((box.width - 2) * scale));
-  canvas.height = Math.max(1, Math.round((box.height - 2) * scale));
+  const size = [Math.max(1, Math.round((box.width - 2) * scale)), Math.max(1, Math.round((box.height - 2) * scale))];
+  if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
   const drawn = canvas.getContext('2d');
   drawn.setTransform(scale, 0, 0, scale, 0, 0);
   return [drawn, box.width - 2, box.height - 2];
@@ -54,7 +63,8 @@ function cut(drawn, text, width) {
 
 class Drawing {
   constructor(canvas, stages, onSelect) {
-    Object.assign(this, {canvas, stages, onSelect, selected: -1, marked: new Set(), waiting: false});
+    Object.assign(this, {canvas, stages, onSelect, selected: -1, marked: new Set(), waiting: false, moved: null});
+    this.texts = new Map();
     this.fill = (node) => fill(this.stage.ops[node]);
     this.nameColour = '--faint';
     this.listen();
@@ -120,33 +130,74 @@ class Drawing {
   }
 
   draw() {
+    this.moved = null;
+    this.request();
+  }
+
+  // Moves the picture by pixels of the page; only what comes into view is painted.
+  pan(dx, dy) {
+    this.left -= dx / this.scale;
+    this.top -= dy / this.scale;
+    if (this.moved) this.moved = [this.moved[0] + dx, this.moved[1] + dy];
+    else if (!this.waiting) this.moved = [dx, dy];
+    this.request();
+  }
+
+  request() {
     if (this.waiting) return;
     this.waiting = true;
     requestAnimationFrame(() => {
       this.waiting = false;
-      this.paint();
+      if (!this.moved || !this.scroll(...this.moved)) this.paint();
+      this.moved = null;
     });
   }
 
+  // Shifts what is painted, and paints the strips that come into view. False if pixels do not allow it.
+  scroll(dx, dy) {
+    const {canvas} = this, ratio = devicePixelRatio || 1, before = [canvas.width, canvas.height];
+    const [x, y] = [dx * ratio, dy * ratio];
+    if (!Number.isInteger(x) || !Number.isInteger(y)) return false;
+    const [drawn, width, height] = context(canvas);
+    if (before[0] !== canvas.width || before[1] !== canvas.height) return false;
+    if (Math.abs(dx) >= width || Math.abs(dy) >= height) return false;
+    drawn.setTransform(1, 0, 0, 1, 0, 0);
+    drawn.globalCompositeOperation = 'copy';
+    drawn.drawImage(canvas, x, y);
+    drawn.globalCompositeOperation = 'source-over';
+    if (dx) this.paintPart(dx > 0 ? 0 : width + dx, 0, Math.abs(dx), height);
+    if (dy) this.paintPart(0, dy > 0 ? 0 : height + dy, width, Math.abs(dy));
+    return true;
+  }
+
   paint() {
-    const [drawn, width, height] = context(this.canvas), {stage, scale, left, top} = this;
-    if (!width || !stage) return;
-    drawn.clearRect(0, 0, width, height);
-    drawn.translate(-left * scale, -top * scale);
+    const [, width, height] = context(this.canvas);
+    if (width && this.stage) this.painted = this.paintPart(0, 0, width, height);
+  }
+
+  // Paints a rectangle of the canvas; returns the number of nodes in it.
+  paintPart(x, y, width, height) {
+    const drawn = this.canvas.getContext('2d'), ratio = devicePixelRatio || 1, {stage, scale} = this;
+    const edge = 8 + 8 / scale; // lines and arrows reach beyond their positions
+    const left = this.left + x / scale - edge, top = this.top + y / scale - edge;
+    const right = left + width / scale + 2 * edge, bottom = top + height / scale + 2 * edge;
+    const sees = (bx, by, w, h) => bx < right && bx + w > left && by < bottom && by + h > top;
+    drawn.save();
+    drawn.setTransform(ratio, 0, 0, ratio, 0, 0);
+    drawn.beginPath();
+    drawn.rect(x, y, width, height);
+    drawn.clip();
+    drawn.clearRect(x, y, width, height);
     drawn.scale(scale, scale);
-    const right = left + width / scale, bottom = top + height / scale;
-    const sees = (x, y, w, h) => x < right && x + w > left && y < bottom && y + h > top;
+    drawn.translate(-this.left, -this.top);
     this.paintBoxes(drawn, sees);
     if (scale > 0.08) this.paintEdges(drawn, left, right, top, bottom);
-    drawn.font = '12px system-ui, sans-serif';
-    drawn.textBaseline = 'middle';
-    let painted = 0;
-    for (const i of this.near(left, right, top, bottom)) {
-      if (!sees(stage.x[i], stage.y[i], NODE.width, NODE.height)) continue;
-      this.paintNode(drawn, i, scale);
-      painted++;
-    }
-    this.painted = painted;
+    const nodes = [];
+    for (const i of this.near(left, right, top, bottom))
+      if (sees(stage.x[i], stage.y[i], NODE.width, NODE.height)) nodes.push(i);
+    this.paintNodes(drawn, nodes);
+    drawn.restore();
+    return nodes.length;
   }
 
   // The nodes of the cells of a rectangle; all nodes where that has more cells.
@@ -210,23 +261,41 @@ class Drawing {
     }
   }
 
-  paintNode(drawn, i, scale) {
-    const {stage} = this, x = stage.x[i], y = stage.y[i];
-    const isMarked = i === this.selected || this.marked.has(i);
-    drawn.fillStyle = this.fill(i);
-    drawn.fillRect(x, y, NODE.width, NODE.height);
-    if (isMarked || scale > 0.25) {
-      drawn.strokeStyle = colour(isMarked ? '--accent' : '--line');
-      drawn.lineWidth = isMarked ? Math.max(3, 3 / scale) : 1;
-      drawn.strokeRect(x, y, NODE.width, NODE.height);
+  // By colour: a change of the style costs more than a rectangle.
+  paintNodes(drawn, nodes) {
+    const {stage, scale} = this, fills = new Map(), {width, height} = NODE;
+    for (const i of nodes) {
+      const key = this.fill(i);
+      if (!fills.has(key)) fills.set(key, []);
+      fills.get(key).push(i);
     }
+    for (const [key, some] of fills) {
+      drawn.fillStyle = key;
+      for (const i of some) drawn.fillRect(stage.x[i], stage.y[i], width, height);
+    }
+    const isMarked = (i) => i === this.selected || this.marked.has(i);
+    if (scale > 0.25) {
+      drawn.strokeStyle = colour('--line');
+      drawn.lineWidth = 1;
+      for (const i of nodes) if (!isMarked(i)) drawn.strokeRect(stage.x[i], stage.y[i], width, height);
+    }
+    drawn.strokeStyle = colour('--accent');
+    drawn.lineWidth = Math.max(3, 3 / scale);
+    for (const i of nodes) if (isMarked(i)) drawn.strokeRect(stage.x[i], stage.y[i], width, height);
     if (scale < 0.35) return;
-    drawn.fillStyle = colour('--ink');
-    drawn.font = '600 12px system-ui, sans-serif';
-    drawn.fillText(cut(drawn, stage.ops[i], NODE.width - 14), x + 7, y + 11);
-    drawn.font = '11px system-ui, sans-serif';
-    drawn.fillStyle = colour(this.nameColour);
-    drawn.fillText(cut(drawn, stage.names[i], NODE.width - 14), x + 7, y + 25);
+    drawn.textBaseline = 'middle';
+    const lines = [[stage.ops, '600 12px', '--ink', 11], [stage.names, '11px', this.nameColour, 25]];
+    for (const [texts, font, ink, y] of lines) {
+      drawn.font = `${font} system-ui, sans-serif`;
+      drawn.fillStyle = colour(ink);
+      for (const i of nodes) drawn.fillText(this.shortened(drawn, texts[i], font), stage.x[i] + 7, stage.y[i] + y);
+    }
+  }
+
+  shortened(drawn, text, font) {
+    const key = `${font} ${text}`;
+    if (!this.texts.has(key)) this.texts.set(key, cut(drawn, text, NODE.width - 14));
+    return this.texts.get(key);
   }
 
   at(event) {
@@ -269,11 +338,7 @@ class Drawing {
         const apart = (each) => Math.hypot(each.clientX - other.clientX, each.clientY - other.clientY) || 1;
         const box = canvas.getBoundingClientRect();
         this.zoom(apart(event) / apart(before), other.clientX - box.left, other.clientY - box.top);
-      } else {
-        this.left -= dx / this.scale;
-        this.top -= dy / this.scale;
-        this.draw();
-      }
+      } else this.pan(dx, dy);
       fingers.set(event.pointerId, event);
     });
     const end = (event) => {
@@ -283,13 +348,11 @@ class Drawing {
     canvas.addEventListener('pointerup', end);
     canvas.addEventListener('pointercancel', end);
     canvas.addEventListener('keydown', (event) => {
-      const [x, y] = [canvas.clientWidth / 2, canvas.clientHeight / 2], step = 60 / this.scale;
+      const [x, y] = [canvas.clientWidth / 2, canvas.clientHeight / 2], step = 60;
       const moves = {ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step]};
       if (moves[event.key]) {
         event.preventDefault();
-        this.left += moves[event.key][0];
-        this.top += moves[event.key][1];
-        this.draw();
+        this.pan(-moves[event.key][0], -moves[event.key][1]);
       } else if (event.key === '+' || event.key === '-') this.zoom(event.key === '+' ? 1.25 : 0.8, x, y);
       else if (event.key === '0') this.fit();
     });
@@ -343,12 +406,15 @@ function showTimes(section, data) {
     ops.set(row.kernel, [row.kernel, op[1] + 1, op[2] + row.nanoseconds, op[3] + row.flops]);
   }
   section.append(element('p', `${(total / 1000).toFixed(1)} us for ${data.measured.length} steps, each measured alone with a barrier after it.`));
+  if (data.machine) showTimeline(section, data.machine.timeline);
   section.append(element('h2', 'By kernel'));
   const kernels = [...ops.values()].sort((a, b) => b[2] - a[2]);
   section.append(table(
     [{title: 'kernel'}, {title: 'steps', isNumber: true}, {title: 'us', isNumber: true}, {title: 'share', isShare: true}, {title: 'GFLOP/s', isNumber: true}],
     kernels.map(([name, count, time, flops]) => [name, count, (time / 1000).toFixed(1), time / total, (flops / Math.max(1, time)).toFixed(1)]),
   ));
+  showModules(section, data.measured, data.modules);
+  if (data.machine) showRoofline(section, data.measured, data.machine.limits);
   section.append(element('h2', 'By step'));
   const steps = [...data.measured].sort((a, b) => b.nanoseconds - a.nanoseconds).slice(0, 200);
   section.append(table(

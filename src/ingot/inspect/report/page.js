@@ -8,9 +8,27 @@ async function main() {
   let shown = names[0], hits = [], hit = -1;
   const drawing = new Drawing(byId('drawing'), stages, (node) => details(node));
 
+  // The quantities of a stage; the chosen one stays where the next stage has it.
+  function offerColours() {
+    const choice = byId('paint'), before = choice.value, {numbers} = stages[shown];
+    choice.replaceChildren(element('option', 'op', {value: ''}));
+    for (const key of Object.keys(numbers)) choice.append(element('option', QUANTITIES[key].title, {value: key}));
+    choice.value = before in numbers ? before : '';
+    paintBy(choice.value);
+  }
+
+  function paintBy(quantity) {
+    const column = stages[shown].numbers[quantity];
+    const {fill: filled, largest} = column ? heated(column) : {fill: (node) => fill(stages[shown].ops[node])};
+    drawing.fill = filled;
+    drawing.nameColour = column ? '--ink' : '--faint';
+    byId('scale').textContent = column ? `0 to ${QUANTITIES[quantity].text(largest)}` : '';
+  }
+
   const show = (stage, node = -1) => {
     shown = stage;
     for (const button of byId('stages').children) button.setAttribute('aria-pressed', String(button.dataset.stage === stage));
+    offerColours();
     drawing.show(stage, node);
     details(node);
     search(false);
@@ -74,11 +92,18 @@ async function main() {
   byId('search').addEventListener('input', () => search());
   byId('search').addEventListener('keydown', (event) => event.key === 'Enter' && next());
   byId('next').addEventListener('click', next);
+  byId('paint').addEventListener('change', () => {
+    paintBy(byId('paint').value);
+    drawing.draw();
+  });
   byId('fit').addEventListener('click', () => drawing.fit());
 
   const paintMemory = showMemory(data.arena, {about: byId('memory-about'), canvas: byId('map'), told: byId('memory-tensor')});
-  const built = {time: () => showTimes(byId('time'), data), weights: () => showWeights(byId('weights'), data.weights)};
-  addTabs({graph: 'Graph', memory: 'Memory', time: 'Time', weights: 'Weights'}, (id) => {
+  const built = {
+    passes: () => showPasses(byId('passes'), data.passes), errors: () => showErrors(byId('errors'), data.errors),
+    time: () => showTimes(byId('time'), data), weights: () => showWeights(byId('weights'), data.weights),
+  };
+  addTabs({graph: 'Graph', passes: 'Passes', memory: 'Memory', time: 'Time', errors: 'Errors', weights: 'Weights'}, (id) => {
     built[id]?.(); // on first use: the tables are long
     delete built[id];
     id === 'memory' ? paintMemory() : drawing.draw();

@@ -97,6 +97,10 @@ class Archive:
         total = sum(entry.file_size for entry in entries)
         if total > size or any(entry.file_size != entry.compress_size for entry in entries):
             raise LimitError(f"{where}: records of {total} bytes in a file of {size}")
+        outside = [entry for entry in entries if not 0 <= entry.header_offset < size]
+        if outside:
+            got = f"{shown(outside[0].filename)} at byte {outside[0].header_offset}"
+            raise LoadError(f"{where}: a record outside of the file of {size} bytes, got {got}")
         if self.read("archive_format") != b"pt2":
             raise LoadError(f"{where}: not an exported program, got another archive")
         if "byteorder" in self._entries and self.read("byteorder") != sys.byteorder.encode():

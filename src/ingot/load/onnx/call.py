@@ -261,7 +261,7 @@ class Call:
     def vector(self, x: str) -> str:
         """Return integers of rank 0 or 1 as i64 [n]. Raises UnrankedError if n is only known at run time."""
         type = self.build.type(x)
-        if type.rank > 1 and type.dims != (1,) * type.rank:
+        if type.rank > 1 and type.shape != (1,) * type.rank:
             raise self.unsupported(f"sizes or axes of rank {type.rank}")
         if not type.is_static:
             raise UnrankedError(f"sizes or axes that depend on data: {type} is not supported")
