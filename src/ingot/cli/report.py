@@ -67,7 +67,8 @@ def report(
     found = None if compared is None else _comparison(inspection, models[0], compared)
     with progress(f"describing {inspection.path}"):
         if len(models) == 1:
-            document = report_document(models[0], *runs[0], found)
+            measured, machine = runs[0]
+            document = report_document(models[0], measured, machine, found)
             page = report_page(document).encode()
         else:
             document = against_document(models[0], models[1], (runs[0][0], runs[1][0]))

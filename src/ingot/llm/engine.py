@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Tokens
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -316,9 +317,9 @@ class Engine:
 
         for index in blocks:
             part = sequence.tokens[index * CACHE_BLOCK :][:CACHE_BLOCK]
-            disk.write(names[index], BLOCK, part, lambda index=index: content(index, False))
+            disk.write(names[index], BLOCK, part, partial(content, index, False))
         if self.sequences.has_state and len(sequence.tokens) in sequence.checkpoints:
-            disk.write(names[-1], STATES, part, lambda: content(-1, True))
+            disk.write(names[-1], STATES, part, partial(content, -1, True))
         disk.use(names)
 
     def _block_types(self, *, is_state: bool) -> dict[str, TensorType]:

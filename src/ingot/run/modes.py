@@ -148,9 +148,8 @@ class BoundModes:
 
     def copy_states(self, names: Iterable[str], source: int, target: int) -> None:
         """Copy an element of the first axis of some states to another one."""
-        states = next(iter(self._programs.values())).states()
-        for name in names:
-            states[name][target] = states[name][source]
+        copied = self.read_states(dict.fromkeys(names, np.array([source])))
+        self.write_states(dict.fromkeys(copied, np.array([target])), copied)
 
     def write_states(self, indices: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
         """Write the result of `read_states` back."""
