@@ -24,7 +24,7 @@ from benchmarks.harness.serve import serve
 def native(name: str, folder: Path, threads: int, precision: str) -> Callable[[], object]:
     """A run of the session on bound arrays."""
     from benchmarks.models.engines import session_of
-    from benchmarks.models.workloads import find
+    from benchmarks.models.networks import find
     from ingot.emit.c import emit
 
     session, feeds = session_of(find(name), folder, threads, precision)

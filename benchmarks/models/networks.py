@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.models.workloads import Built, Field, Workload, image_model, with_statistics
+from benchmarks.models.workloads import QUANTIZED, WORKLOADS, Built, Field, Workload, image_model, with_statistics
 
 
 class Hidden(nn.Module):
@@ -147,3 +147,8 @@ NETWORKS = {
         whisper(),
     )
 }
+
+
+def find(name: str) -> Workload:
+    """A workload, or one of these networks, by its name."""
+    return (QUANTIZED | WORKLOADS | NETWORKS)[name]

@@ -11,7 +11,8 @@ import torch
 
 from benchmarks.harness.serve import serve
 from benchmarks.models.engines import ENGINES, exact
-from benchmarks.models.workloads import Workload, find
+from benchmarks.models.networks import find
+from benchmarks.models.workloads import Workload
 
 
 def run_of(engine: str, workload: Workload, folder: Path, threads: int, precision: str) -> tuple[Any, dict[str, Any]]:

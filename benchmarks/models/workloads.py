@@ -335,14 +335,3 @@ WORKLOADS = {
 QUANTIZED = {"bert-base 128": bert_base(128)} | {
     name: WORKLOADS[name] for name in ("bert 128", "vit", "resnet50", "mobilenetv2")
 }
-
-
-def find(name: str) -> Workload:
-    """A workload, or one of the further networks, by its name."""
-    if name in QUANTIZED:
-        return QUANTIZED[name]
-    if name in WORKLOADS:
-        return WORKLOADS[name]
-    from benchmarks.models.networks import NETWORKS
-
-    return NETWORKS[name]

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 import ingot
 from benchmarks.harness import page
 from benchmarks.harness.report import table, verdict
+from benchmarks.speculation import deeper
 from ingot.llm.completion import Completion
 from ingot.llm.generation import Generation
 from ingot.llm.sampling import Sampling
@@ -139,10 +141,16 @@ def measure(model: str | None, draft: str | None, rounds: int, threads: int) -> 
 def main() -> None:
     """Measure and report."""
     parser = page.options(__package__, rounds=ROUNDS, threads=page.THREADS)
-    parser.add_argument("--model", metavar="FILE", help="a folder or file; by default tiny-lm")
+    parser.add_argument(
+        "--model", metavar="FILE", help="a folder or file; by default tiny-lm, with --draft tiny-lm in 100 layers"
+    )
     parser.add_argument("--draft", metavar="FILE", help="a small model that drafts instead of prompt lookup")
     asked = parser.parse_args()
-    found = measure(asked.model, asked.draft, asked.rounds, asked.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        model = asked.model
+        if asked.draft is not None and model is None:
+            model = str(deeper.write(Path(folder) / "deeper"))
+        found = measure(model, asked.draft, asked.rounds, asked.threads)
     page.publish(__package__, asked, "Speculative decoding", ["ingot"], found)
 
 

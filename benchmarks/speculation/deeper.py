@@ -1,4 +1,4 @@
-"""Write a model that computes what tiny-lm computes, in more layers: `python -m benchmarks.speculation.deeper FOLDER`.
+"""A model that computes what tiny-lm computes, in more layers.
 
 The added layers add zero to their input, so that tiny-lm predicts each token of this model: the best case of a draft.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import torch
@@ -19,8 +18,8 @@ LAYERS = 100
 _ZERO = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 
 
-def write(folder: Path) -> None:
-    """Write the model into a new folder."""
+def write(folder: Path) -> Path:
+    """Write the model into a new folder, and return the folder."""
     source = Path(read_model("tiny-lm").path)
     shutil.copytree(source, folder)
     config = json.loads((source / "config.json").read_text())
@@ -34,7 +33,4 @@ def write(folder: Path) -> None:
             tensors[own] = torch.zeros_like(tensor) if is_zero else tensor.clone()
     save_file(tensors, path)
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": LAYERS}))
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    return folder
