@@ -161,7 +161,7 @@ def test_options_that_are_handed_on() -> None:
     assert set(SessionKeywords.__annotations__) == keywords(ingot.session.inference.InferenceSession.__init__)
     model = set(ModelKeywords.__annotations__) | {"sequences"}
     assert model | set(StepKeywords.__annotations__) == keywords(ingot.LLM.__init__)
-    assert model | {"budget", "cache_positions"} == keywords(ingot.llm.memory_of)
+    assert model | {"budget", "cache_positions", "checkpoints"} == keywords(ingot.llm.memory_of)
     sampling, limits = {field.name for field in fields(Sampling)}, {"schema", "regex", "grammar", "timeout"}
     assert set(DrawKeywords.__annotations__) == (sampling | limits) - {"temperature"}
     assert set(TokenKeywords.__annotations__) - set(DrawKeywords.__annotations__) == {"temperature", "max_tokens"}

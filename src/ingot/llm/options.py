@@ -18,7 +18,7 @@ EXECUTORS = ("native", "webgpu")
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256  # active at once
-MAX_CHECKPOINTS = 4096
+MAX_CHECKPOINTS = 4096  # lengths of all sequences after which prompts may part from cached ones
 MAX_THREADS = 256  # of a language model
 _CHUNK_NANOSECONDS = 4_000_000  # leaves margin for slow machines: a stop within 200 ms feels immediate
 
