@@ -1,8 +1,10 @@
 """Texts under a constraint: random walks through the masks give texts of the schema, and hostile schemas give errors
 in bounded time."""
 
+import gc
 import json
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import tokenizers
 
 from ingot.errors import InputError, LimitError, UnsupportedError
+from ingot.llm import constraint
 from ingot.llm.constraint import Constraint, schema_text
 from ingot.llm.sampling import Sampler, Sampling
 from ingot.llm.tokenizer import Tokenizer
@@ -274,3 +277,15 @@ def test_logits_narrower_than_the_vocabulary(tokenizer: Tokenizer) -> None:
     assert constraint.mask.shape == (4,)
     logits = np.zeros(width, np.float32)
     assert tokenizer.decode([Sampler(Sampling(), width, constraint.mask).sample(logits)]).strip()[:1] in ("t", "f", "")
+
+
+def test_tables_end_with_their_tokenizers(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.read(trained_folder(tmp_path))
+    constraint.prepare(tokenizer, 400)
+    table = constraint._tokens(tokenizer, 400)
+    Constraint.of_regex("a+", tokenizer, 400)
+    assert constraint._tokens(tokenizer, 400) is table
+    found = weakref.ref(tokenizer)
+    del tokenizer
+    gc.collect()
+    assert found() is None

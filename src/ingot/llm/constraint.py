@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,9 @@ _INNER = frozenset(
     then else allOf anyOf oneOf prefixItems""".split()
 )
 _INNER_BY_NAME = frozenset("properties patternProperties dependentSchemas $defs definitions".split())
+
+# The tables of tokenizers, by the size of the model's vocabulary.
+_tables: weakref.WeakKeyDictionary[Tokenizer, dict[int, llguidance.LLTokenizer]] = weakref.WeakKeyDictionary()
 
 
 class Constraint:
@@ -205,9 +209,24 @@ def _grammar(kind: str, text: str) -> str:
     return str(answer["grammar"])
 
 
-@functools.lru_cache(maxsize=2)
+def prepare(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Build the table that the constraints of a model share, which takes seconds for a large vocabulary and stops the
+    other threads of Python meanwhile. Otherwise the first constraint builds the table.
+
+    Raises ResourceError without llguidance, UnsupportedError for a tokenizer that allows no constraints.
+    """
+    _tokens(tokenizer, vocab_size)
+
+
 def _tokens(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
-    """Return the tokenizer for llguidance; building it takes a second for a large vocabulary."""
+    """Return the table of a tokenizer; it exists as long as the tokenizer."""
+    tables = _tables.setdefault(tokenizer, {})
+    if vocab_size not in tables:
+        tables[vocab_size] = _built(tokenizer, vocab_size)
+    return tables[vocab_size]
+
+
+def _built(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
     try:
         from llguidance import LLTokenizer
     except ImportError as error:

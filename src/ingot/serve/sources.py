@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ingot.errors import LimitError
-from ingot.llm import LLM, memory_of
+from ingot.errors import LimitError, ResourceError, UnsupportedError
+from ingot.llm import LLM, constraint, memory_of
 from ingot.llm.embedder import Embedder, is_embedder
 from ingot.llm.keywords import ModelKeywords, StepKeywords
 from ingot.llm.memory import Memory
@@ -102,6 +103,8 @@ class Opening:
     def _language(self, name: str, path: str) -> Served:
         options: ModelKeywords = {**self.language, "context": self._planned(path).context}
         llm = LLM(path, sequences=self.sequences, **self.steps, **options)
+        with contextlib.suppress(ResourceError, UnsupportedError):  # those who ask for a constraint get the error
+            constraint.prepare(llm.tokenizer, llm.model.vocab_size)
         return Served(name, llm, Service(llm.engine, self.max_waiting, llm.decode))
 
     def _planned(self, path: str) -> Memory:
