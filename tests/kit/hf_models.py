@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -226,3 +227,12 @@ def expected_logits(model: transformers.PreTrainedModel, ids: np.ndarray) -> np.
     """Logits of every position, f32 [length, vocab]."""
     with torch.no_grad():
         return model(torch.from_numpy(ids.astype(np.int64))[None]).logits[0].numpy()
+
+
+def exact_logits(model: transformers.PreTrainedModel, ids: np.ndarray) -> np.ndarray:
+    """The same in float64, with angles in float64, too: those of transformers are f32, which changes logits by 3e-6 at
+    1000 positions.
+    """
+    double = copy.deepcopy(model).double()
+    with patch.object(torch.Tensor, "float", torch.Tensor.double):
+        return expected_logits(double, ids)

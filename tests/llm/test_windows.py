@@ -11,7 +11,7 @@ import pytest
 
 import ingot
 from hf_case import Case
-from hf_models import expected_logits, save_model
+from hf_models import exact_logits, save_model
 from ingot.llm import memory_of
 from ingot.llm.generation import Generation
 from ingot.llm.sequences import Sequence, Sequences
@@ -246,10 +246,10 @@ def test_same_bits(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_logits_of_transformers(folder: Path, tmp_path: Path) -> None:
+def test_logits_of_transformers_in_float64(folder: Path, tmp_path: Path) -> None:
     model = save_model(Case("windows", "gemma3_text", GEMMA), tmp_path)
     ids = tokens(2, CONTEXT)
-    expected = expected_logits(model, np.array(ids))
+    expected = exact_logits(model, np.array(ids))
     assert np.abs(language_model(tmp_path).logits(ids) - expected).max() <= 2e-6 * np.abs(expected).max()
 
 
