@@ -13,8 +13,7 @@ import pytest
 import tokenizers
 
 from ingot.errors import InputError, LimitError, UnsupportedError
-from ingot.llm import constraint
-from ingot.llm.constraint import Constraint, schema_text
+from ingot.llm.constraint import Constraint, schema_text, token_table
 from ingot.llm.sampling import Sampler, Sampling
 from ingot.llm.tokenizer import Tokenizer
 
@@ -281,10 +280,9 @@ def test_logits_narrower_than_the_vocabulary(tokenizer: Tokenizer) -> None:
 
 def test_tables_end_with_their_tokenizers(tmp_path: Path) -> None:
     tokenizer = Tokenizer.read(trained_folder(tmp_path))
-    constraint.prepare(tokenizer, 400)
-    table = constraint._tokens(tokenizer, 400)
+    table = token_table(tokenizer, 400)
     Constraint.of_regex("a+", tokenizer, 400)
-    assert constraint._tokens(tokenizer, 400) is table
+    assert token_table(tokenizer, 400) is table
     found = weakref.ref(tokenizer)
     del tokenizer
     gc.collect()

@@ -13,7 +13,7 @@ from hf_models import SIZES, expected_logits, parameters, save_model
 from hf_recurrent_cases import RECURRENT_CASES
 from ingot.emit.language.model import emit_language_model
 from ingot.errors import LoadError, StoppedError, UnsupportedError
-from ingot.llm.service import Service
+from ingot.llm.service import Counts, Service
 from ingot.load.hf import load_dense, read_folder
 
 pytestmark = pytest.mark.checked
@@ -44,6 +44,19 @@ def language_model(folder: Path, **options) -> ingot.LLM:
 
 def drawn(llm: ingot.LLM, prompt: list[int], count: int = 6) -> list[int]:
     return list(llm.generate_tokens(prompt, max_tokens=count))
+
+
+def served(llm: ingot.LLM, prompts: list[list[int]], count: int) -> tuple[list[list[int]], Counts]:
+    """The answers of a service to prompts at once, so many tokens each, and its counts."""
+    generations = [llm.generation(prompt, max_tokens=count, temperature=0) for prompt in prompts]
+    ends: list[object] = []
+    with Service(llm.engine) as service:
+        for generation in generations:
+            service.submit(generation, lambda g, is_token, error: None if is_token else ends.append(error))
+        while len(ends) < len(prompts):
+            service._thread.join(0.01)
+    assert not any(ends)
+    return [g.tokens[len(p) :] for g, p in zip(generations, prompts, strict=True)], service.counts
 
 
 @pytest.mark.parametrize("case", parameters(RECURRENT_CASES))
@@ -103,15 +116,8 @@ def test_answers_together(long: Path, checkpoints: int):
     single = language_model(long, sequences=1, checkpoints=0)
     alone = [drawn(single, prompt, 20) for prompt in prompts]
     llm = language_model(long, sequences=3, checkpoints=checkpoints, context=384, cache_positions=640)
-    generations = [llm.generation(prompt, max_tokens=20, temperature=0) for prompt in prompts]
-    ends: list[object] = []
-    with Service(llm.engine) as service:
-        for generation in generations:
-            service.submit(generation, lambda g, is_token, error: None if is_token else ends.append(error))
-        while len(ends) < len(prompts):
-            service._thread.join(0.01)
-        assert not any(ends) and service.counts.reused_tokens > 0
-    assert [g.tokens[len(p) :] for g, p in zip(generations, prompts, strict=True)] == alone
+    answers, counts = served(llm, prompts, 20)
+    assert answers == alone and counts.reused_tokens > 0
 
 
 def test_slots_are_given_up(folder: Path):
@@ -133,15 +139,8 @@ def test_preempted(folder: Path):
     prompts = [[i, *PROMPT[:40]] for i in range(3, 7)]
     alone = [drawn(language_model(folder), prompt, 60) for prompt in prompts]
     llm = language_model(folder, sequences=4, cache_positions=320)
-    generations = [llm.generation(prompt, max_tokens=60, temperature=0) for prompt in prompts]
-    ends: list[object] = []
-    with Service(llm.engine) as service:
-        for generation in generations:
-            service.submit(generation, lambda g, is_token, error: None if is_token else ends.append(error))
-        while len(ends) < len(prompts):
-            service._thread.join(0.01)
-        assert service.counts.preempted
-    assert [g.tokens[len(p) :] for g, p in zip(generations, prompts, strict=True)] == alone
+    answers, counts = served(llm, prompts, 60)
+    assert answers == alone and counts.preempted
 
 
 def test_an_interrupted_run_is_not_continued(folder: Path):

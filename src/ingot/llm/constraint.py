@@ -73,7 +73,7 @@ class Constraint:
         UnsupportedError for a tokenizer that cannot be used; ResourceError without the package llguidance.
         """
         text = schema_text(schema)
-        return cls(_tokens(tokenizer, vocab_size), _grammar("schema", text), vocab_size)
+        return cls(token_table(tokenizer, vocab_size), _grammar("schema", text), vocab_size)
 
     @classmethod
     def of_regex(cls, pattern: str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
@@ -82,7 +82,7 @@ class Constraint:
             raise InputError(f"regex: not a text, got {type(pattern).__name__}, expected an expression")
         if len(pattern.encode()) > MAX_TEXT_BYTES:
             raise LimitError(f"regex: too long, got {len(pattern.encode())} bytes, expected at most {MAX_TEXT_BYTES}")
-        return cls(_tokens(tokenizer, vocab_size), _grammar("regex", pattern), vocab_size)
+        return cls(token_table(tokenizer, vocab_size), _grammar("regex", pattern), vocab_size)
 
     @classmethod
     def of_grammar(cls, grammar: str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
@@ -91,7 +91,7 @@ class Constraint:
             raise InputError(f"grammar: not a text, got {type(grammar).__name__}, expected a grammar")
         if len(grammar.encode()) > MAX_TEXT_BYTES:
             raise LimitError(f"grammar: too long, got {len(grammar.encode())} bytes, expected at most {MAX_TEXT_BYTES}")
-        return cls(_tokens(tokenizer, vocab_size), _grammar("grammar", grammar), vocab_size)
+        return cls(token_table(tokenizer, vocab_size), _grammar("grammar", grammar), vocab_size)
 
     @property
     def is_complete(self) -> bool:
@@ -209,17 +209,12 @@ def _grammar(kind: str, text: str) -> str:
     return str(answer["grammar"])
 
 
-def prepare(tokenizer: Tokenizer, vocab_size: int) -> None:
-    """Build the table that the constraints of a model share, which takes seconds for a large vocabulary and stops the
-    other threads of Python meanwhile. Otherwise the first constraint builds the table.
+def token_table(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
+    """Return the table that the constraints of a model share; it exists as long as the tokenizer. Building it takes
+    seconds for a large vocabulary and stops the other threads of Python meanwhile.
 
     Raises ResourceError without llguidance, UnsupportedError for a tokenizer that allows no constraints.
     """
-    _tokens(tokenizer, vocab_size)
-
-
-def _tokens(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
-    """Return the table of a tokenizer; it exists as long as the tokenizer."""
     tables = _tables.setdefault(tokenizer, {})
     if vocab_size not in tables:
         tables[vocab_size] = _built(tokenizer, vocab_size)

@@ -66,7 +66,7 @@ class DiskCache:
         return found
 
     def has(self, name: str, kind: str) -> bool:
-        """Whether a block has a file."""
+        """Return whether the folder has the file of a block."""
         return os.path.exists(self._path(name, kind))
 
     def write(self, name: str, kind: str, tokens: Tokens[int], arrays: Callable[[], Arrays]) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ingot.errors import LimitError, ResourceError, UnsupportedError
-from ingot.llm import LLM, constraint, memory_of
+from ingot.llm import LLM, memory_of
+from ingot.llm.constraint import token_table
 from ingot.llm.embedder import Embedder, is_embedder
 from ingot.llm.keywords import ModelKeywords, StepKeywords
 from ingot.llm.memory import Memory
@@ -104,7 +105,7 @@ class Opening:
         options: ModelKeywords = {**self.language, "context": self._planned(path).context}
         llm = LLM(path, sequences=self.sequences, **self.steps, **options)
         with contextlib.suppress(ResourceError, UnsupportedError):  # those who ask for a constraint get the error
-            constraint.prepare(llm.tokenizer, llm.model.vocab_size)
+            token_table(llm.tokenizer, llm.model.vocab_size)
         return Served(name, llm, Service(llm.engine, self.max_waiting, llm.decode))
 
     def _planned(self, path: str) -> Memory:

@@ -58,7 +58,7 @@ class ComparedValue:
 
     @property
     def rank(self) -> float:
-        """How wrong the value is: its ratio, or infinity with a problem."""
+        """The rank of the value by its error: the ratio, or infinity with a problem."""
         return math.inf if self.problem else self.ratio
 
     @property

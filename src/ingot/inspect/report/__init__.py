@@ -75,7 +75,7 @@ def report_document(
 
 @dataclass(frozen=True, slots=True)
 class _More:
-    """What runs and choices tell of nodes. times: of steps by node and kernel. refused: see `refused_kernels`."""
+    """Facts of nodes from runs and choices. times: of steps by node and kernel. refused: see `refused_kernels`."""
 
     times: dict[tuple[str, str], dict[str, Any]]
     refused: dict[str, list[str]]

@@ -1,4 +1,4 @@
-"""What the page shows of nodes besides their types: numbers as colours, refused kernels, changes of passes, errors."""
+"""Facts of nodes for the page: numbers as colours, refused kernels, changes of passes, errors."""
 
 from __future__ import annotations
 
