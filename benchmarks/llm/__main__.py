@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import page, report
+from benchmarks.harness import isa, page, report
 from benchmarks.harness.report import verdict
 from benchmarks.harness.rounds import Measurement
 from benchmarks.harness.worker import Worker
@@ -32,7 +32,15 @@ GOALS = {
     "q4_k_m": {"prefill 128": 3.4, "prefill 512": 3.4, "decode": 1.6},
     "iq4_xs": {"prefill 128": 2.6, "prefill 512": 2.6, "decode": 1.2},
 }
-READ_GOAL = 0.9  # the least share of the read bandwidth that decode may use
+# The same on AVX2, where less is reached.
+AVX2_GOALS = {
+    **{precision: dict.fromkeys(goals, 1.0) for precision, goals in GOALS.items()},
+    **{
+        precision: {"prefill 128": 2.2, "prefill 512": 2.2, "decode": 1.5}
+        for precision in ("int8", "int4", "q4_0", "q4_k_m")
+    },
+}
+READ_GOALS = {"best": 0.9, "avx2": 0.8}  # the least share of the read bandwidth that decode may use
 # The most that logits may differ, of the largest: llama.cpp keeps keys and values in f16.
 TOLERANCE = {"f32": 1e-3, "bf16": 2e-2, "int8": 5e-2, "int4": 1e-1, "q4_0": 5e-2, "q4_k_m": 5e-2, "iq4_xs": 5e-2}
 
@@ -122,13 +130,13 @@ def _computing(runs: Runs) -> list[str]:
     return [engine for engine in runs if engine != "read"]
 
 
-def speed_table(precision: str, runs: Runs) -> str:
+def speed_table(goals: dict[str, float], runs: Runs) -> str:
     """Tokens a second."""
     engines = _computing(runs)
     ratios = ["Ingot / OpenVINO"] if "openvino" in runs else []
     head = ["", *(f"{engine}, tokens/s" for engine in engines), *ratios, "Ingot / llama.cpp", "at least", ""]
     rows = []
-    for name, goal in GOALS[precision].items():
+    for name, goal in goals.items():
         cells = [name]
         measured = {engine: runs[engine].measured[name] for engine in engines}
         cells += [f"{1 / found.median:.1f} ± {found.spread / 2:.0%}" for found in measured.values()]
@@ -141,10 +149,10 @@ def speed_table(precision: str, runs: Runs) -> str:
     return report.table(head, rows)
 
 
-def memory_table(streamed: dict[str, int], runs: Runs) -> str:
+def memory_table(streamed: dict[str, int], runs: Runs, least: float) -> str:
     """The bandwidth that decode uses, the bandwidth of reading alone, and the memory of the process.
 
-    streamed: bytes of a token, of engines of which they are known, and of "read".
+    streamed: bytes of a token, of engines of which they are known, and of "read". least: the goal of the share.
     """
     head = ["", "decode GB/s", "read GB/s", "of read bandwidth", "at least", "", "peak RSS MiB", "load s"]
     rows, read = [], runs["read"].measured["decode"]
@@ -155,12 +163,12 @@ def memory_table(streamed: dict[str, int], runs: Runs) -> str:
             speeds = [1e-9 * streamed[engine] / decode.median, 1e-9 * streamed["read"] / read.median]
             fraction = share(read, decode) * streamed[engine] / streamed["read"]
             cells[1:] = [*(f"{speed:.1f}" for speed in speeds), f"{fraction:.0%}"]
-        cells += [f"{READ_GOAL:.0%}", verdict(fraction >= READ_GOAL)] if engine == "ingot" else ["", ""]
+        cells += [f"{least:.0%}", verdict(fraction >= least)] if engine == "ingot" else ["", ""]
         rows.append([*cells, f"{run.peak_bytes / 2**20:.0f}", f"{run.load_seconds:.2f}"])
     return report.table(head, rows)
 
 
-def section(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> str:
+def section(precision: str, engines: list[str], rounds: int, threads: int, folder: Path, held_to: str) -> str:
     """All about one precision."""
     engines = [engine for engine in engines if engine != "openvino" or precision in model.QUANTIZED]
     engines += [] if "read" in engines else ["read"]
@@ -170,10 +178,10 @@ def section(precision: str, engines: list[str], rounds: int, threads: int, folde
         streamed["llama.cpp"] = model.gguf_bytes(folder, precision)
     parts = [
         f"## {precision}",
-        speed_table(precision, runs),
+        speed_table((AVX2_GOALS if held_to == "avx2" else GOALS)[precision], runs),
         f"A token's computation on Ingot reads {streamed['ingot'] / 1e6:.0f} MB of weights; `read` does "
         "nothing else, on as many threads, in the same rounds.",
-        memory_table(streamed, runs),
+        memory_table(streamed, runs, READ_GOALS[held_to]),
         words,
     ]
     if "llama.cpp" in runs:
@@ -187,12 +195,15 @@ def main() -> None:
     parser = page.options(__package__, rounds=ROUNDS, threads=page.THREADS, engines=ENGINES)
     parser.add_argument("--precision", choices=model.PRECISIONS, help="this one alone")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the models are, or are written")
+    isa.option(parser, "best")
     asked = parser.parse_args()
+    isa.hold(asked.isa)
     if asked.precision and asked.write:
         parser.error("--write is for the whole page, without --precision")
     precisions = [asked.precision] if asked.precision else model.PRECISIONS
-    sections = [section(p, asked.engines, asked.rounds, asked.threads, asked.folder) for p in precisions]
-    page.publish(__package__, asked, "Language models", asked.engines, *sections)
+    sections = [section(p, asked.engines, asked.rounds, asked.threads, asked.folder, asked.isa) for p in precisions]
+    title, file = ("Language models on AVX2", "avx2.md") if asked.isa == "avx2" else ("Language models", "results.md")
+    page.publish(__package__, asked, title, asked.engines, *sections, file=file)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ after the first, over n of them; {"logits": n} those that follow a prompt of n t
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -64,6 +65,8 @@ class LlamaCpp(Greedy):
         self.quiet = self.c.llama_log_callback(quiet)
         self.c.llama_log_set(self.quiet, None)
         self.c.llama_backend_init()
+        if os.environ.get("INGOT_ISA") == "avx2" and b"AVX512 = 1" in self.c.llama_print_system_info():
+            sys.exit("this llama.cpp uses AVX-512: set LLAMA_CPP_LIB_PATH to the lib folder of a build for AVX2")
         options = self.c.llama_model_default_params()
         options.load_mode = self.c.LLAMA_LOAD_MODE_NONE
         _, path = paths(folder, precision)
