@@ -12,7 +12,7 @@
 #define QUANT_F __m512
 #define QUANT_LANES 16
 #define QUANT_WIDTH 2
-#define QUANT_ACROSS(rows) 2
+#define QUANT_ACROSS(rows, bits) 2
 #define QUANT_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
 #define QUANT_LOAD(p) _mm512_loadu_si512(p)
 /* The CPU's own prefetching ends at a page boundary. Lines prefetched to the L1 cache would displace lines in use. */
@@ -21,8 +21,8 @@
 #define QUANT_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
 #define QUANT_DOT(sum, w, p) quant_dot(sum, w, QUANT_SET(p))
 #define QUANT_TIMES 16
-#define QUANT_LESS 0
-#define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
+#define QUANT_DOT8(part, high, w, p) (void)(high), part = QUANT_DOT(part, w, p)
+#define QUANT_END8(sum, part, high) ((void)(high), part)
 #define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
 #define QUANT_BEGIN(sum) (sum)
 #define QUANT_DOT4(part, w, p) QUANT_DOT(part, w, p)
@@ -54,6 +54,7 @@ static inline __m512i quant_dot(__m512i sum, __m512i w, __m512i a) {
 #define BLOCKS_LOAD16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p)))
 #define BLOCKS_STEPS(book, w)                                                                                          \
   _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
+#define BLOCKS_LESS 0
 #define BLOCKS_DOT(part, steps, w, p) QUANT_DOT(part, w, p)
 #define BLOCKS_SCALE(w) ((BLOCKS_W)((BLOCKS_S)((w) << 24) >> 24))
 #define BLOCKS_SCALED(total, part, scale) (QUANT_I)((BLOCKS_W)(total) + (BLOCKS_W)(part) * (scale))

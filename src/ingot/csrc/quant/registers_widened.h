@@ -20,24 +20,29 @@
 
 /* The sums of products of bytes. */
 #if defined(ISA_avx2vnni)
-#define QUANT_ACROSS(rows) ((rows) <= 2 ? 4 : 2) /* enough sums that none waits for its last product */
-#define QUANT_LESS 0
-#define QUANT_DOT8(sum, w, p) quant_dot(sum, w, QUANT_SET(p))
+#define QUANT_ACROSS(rows, bits) ((rows) <= 2 ? 4 : 2) /* enough sums that none waits for its last product */
+#define QUANT_DOT8(part, high, w, p) (void)(high), part = quant_dot(part, w, QUANT_SET(p))
+#define QUANT_END8(sum, part, high) ((void)(high), part)
 #define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
 #define QUANT_BEGIN(sum) (sum)
 #define QUANT_DOT4(part, w, p) quant_dot(part, w, QUANT_SET(p))
 #define QUANT_END(sum, part) (part)
+#define BLOCKS_LESS 0
 #define BLOCKS_DOT(part, steps, w, p) quant_dot(part, w, QUANT_SET(p))
 #define BLOCKS_SCALE(w) ((BLOCKS_W)((BLOCKS_S)((w) << 24) >> 24))
 #define BLOCKS_SCALED(total, part, scale) (QUANT_I)((BLOCKS_W)(total) + (BLOCKS_W)(part) * (scale))
 #elif defined(ISA_avx2) || defined(ISA_avx512)
-#define QUANT_ACROSS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
-#define QUANT_LESS 128
-#define QUANT_DOT8(sum, w, p) QUANT_END(sum, quant_signed(w, QUANT_SET(p)))
+#define QUANT_ACROSS(rows, bits) ((rows) == 1 ? 4 : (rows) == 2 || ((rows) == 4 && (bits) == 4) ? 2 : 1)
+/* The halves of each byte, so that the sums of a block's products fit an int16. */
+#define QUANT_DOT8(part, high, w, p)                                                                                   \
+  part = QUANT_DOT4(part, QUANT_LOW(w), p), high = QUANT_DOT4(high, QUANT_HIGH(w), p)
+#define QUANT_END8(sum, part, high)                                                                                    \
+  widened_add(QUANT_END(sum, part), _mm256_madd_epi16(high, _mm256_set1_epi16(16)))
 #define QUANT_FITS(most) (32767 / (2 * 128 * (most)))
 #define QUANT_BEGIN(sum) QUANT_NONE()
 #define QUANT_DOT4(part, w, p) widened_pairs(part, _mm256_maddubs_epi16(w, QUANT_SET(p)))
 #define QUANT_END(sum, part) widened_add(sum, _mm256_madd_epi16(part, _mm256_set1_epi16(1)))
+#define BLOCKS_LESS 128
 #define BLOCKS_DOT(part, steps, w, p)                                                                                  \
   ((steps) ? widened_pairs(part, quant_signed(w, QUANT_SET(p))) : QUANT_DOT4(part, w, p))
 #define BLOCKS_SCALE(w) (BLOCKS_W)BLOCKS_PAIR((QUANT_I)(w), 0, 0)
@@ -49,7 +54,7 @@
 #define QUANT_F float
 #define QUANT_LANES 1
 #define QUANT_WIDTH 1
-#define QUANT_ACROSS(rows) 1
+#define QUANT_ACROSS(rows, bits) 1
 #define QUANT_LOAD(p) quant_int(p)
 #define QUANT_SET(p) quant_int(p)
 #define QUANT_NEXT(p) (void)(p)
@@ -57,8 +62,8 @@
 #define QUANT_HIGH(w) (int32_t)((uint32_t)(w) & 0xf0f0f0f0u)
 #define QUANT_DOT(sum, w, p) quant_dot(sum, (uint32_t)(w), p)
 #define QUANT_TIMES 16
-#define QUANT_LESS 0
-#define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
+#define QUANT_DOT8(part, high, w, p) (void)(high), part = QUANT_DOT(part, w, p)
+#define QUANT_END8(sum, part, high) ((void)(high), part)
 #define QUANT_FITS(most) ((void)(most), INGOT_QUANT_BLOCK / 4)
 #define QUANT_BEGIN(sum) (sum)
 #define QUANT_DOT4(part, w, p) QUANT_DOT(part, w, p)
@@ -79,6 +84,7 @@
 #define BLOCKS_S int32_t
 #define BLOCKS_LOAD16(p) (*(const uint16_t *)(p))
 #define BLOCKS_STEPS(book, w) blocks_stepped(book, (uint32_t)(w))
+#define BLOCKS_LESS 0
 #define BLOCKS_DOT(part, steps, w, p) QUANT_DOT(part, w, p)
 #define BLOCKS_SCALE(w) ((BLOCKS_W)((BLOCKS_S)((w) << 24) >> 24))
 #define BLOCKS_SCALED(total, part, scale) (QUANT_I)((BLOCKS_W)(total) + (BLOCKS_W)(part) * (scale))
