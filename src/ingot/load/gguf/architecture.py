@@ -18,7 +18,7 @@ from ingot.load.hf.template_file import FOLDER as TEMPLATES
 
 FOLDER = TEMPLATES / "gguf"
 ROOT = "any"  # the file that all others extend
-TYPES = ("size", "count", "positive", "factor", "flag", "sizes", "positives", "pattern")
+TYPES = ("size", "count", "positive", "number", "factor", "flag", "sizes", "numbers", "pattern")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ Name = FromKey | FromTensor | FromRope | Computed
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor is in the template.
+    """Where a tensor is in the template: `other` where `when` is false. {part} in a name: one weight for each of its
+    first dim.
 
     swap: (outer, i, j) for rows that are stored as [outer, i, j, rest], and are [outer, j, i, rest] in the template.
     shape: the dims in the template, of the same elements in the same order. One number of either may be -1.
@@ -77,6 +78,8 @@ class Place:
     name: str
     swap: tuple[Expression, ...]
     shape: tuple[Expression, ...]
+    when: Expression | None
+    other: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +91,19 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """A weight in a layer whose rows are in several tensors."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """An architecture of GGUF files.
 
-    tensors, layer_tensors: by the names in files, without `blk.<layer>.`, and without `.weight` and `.bias` for both.
-    joined: parts of a weight in a layer, by its name there. layer: the path before names in a layer.
+    layer: the path before names in a layer. tensors, layer_tensors: by the names in files, without `blk.<layer>.`, and
+    without `.weight` and `.bias` for both. layer_values: weights of one number in a layer, by their names there.
     """
 
     name: str
@@ -103,7 +114,8 @@ class Architecture:
     layer: str
     tensors: Mapping[str, Place]
     layer_tensors: Mapping[str, Place]
-    joined: Mapping[str, tuple[Part, ...]]
+    joined: tuple[Joined, ...]
+    layer_values: Mapping[str, Expression]
 
 
 @cache
@@ -126,15 +138,18 @@ def read_architecture(name: str) -> Architecture:
         sections["layer"].text(),
         {key: _place(item) for key, item in joined_section(root, "tensors", FOLDER).items()},
         {key: _place(item) for key, item in joined_section(root, "layer_tensors", FOLDER).items()},
-        {key: _parts(item) for key, item in joined_section(root, "joined", FOLDER).items()},
+        tuple(_joined(key, item) for key, item in joined_section(root, "joined", FOLDER).items()),
+        {key: item.expression() for key, item in joined_section(root, "layer_values", FOLDER).items()},
     )
 
 
 def _sections(root: Item) -> dict[str, Item]:
     """Return the sections of a file, with those of the files that it extends."""
     found = root.fields(
-        optional=("extends", "model_type", "names", "config", "layer", "tensors", "layer_tensors", "joined")
-    )
+        optional=(
+            "extends", "model_type", "names", "config", "layer", "tensors", "layer_tensors", "joined", "layer_values",
+        )
+    )  # fmt: skip
     if "extends" not in found:
         return found
     parent = found["extends"].text()
@@ -183,13 +198,23 @@ def _optional(found: Mapping[str, Item], key: str) -> Expression | None:
 
 def _place(item: Item) -> Place:
     if item.is_text:
-        return Place(item.where, item.text(), (), ())
-    found = item.fields(("name",), ("swap", "shape"))
+        return Place(item.where, item.text(), (), (), None, "")
+    found = item.fields(("name",), ("swap", "shape", "when", "else"))
     swap = tuple(each.expression() for each in found["swap"].items()) if "swap" in found else ()
     if swap and len(swap) != 3:
         raise LoadError(f"{found['swap'].where}: got {len(swap)} numbers, expected three")
+    if ("when" in found) != ("else" in found):
+        raise LoadError(f"{item.where}: got {', '.join(found)}, expected when and else together")
     shape = tuple(each.expression() for each in found["shape"].items()) if "shape" in found else ()
-    return Place(item.where, found["name"].text(), swap, shape)
+    other = found["else"].text() if "else" in found else ""
+    return Place(item.where, found["name"].text(), swap, shape, _optional(found, "when"), other)
+
+
+def _joined(name: str, item: Item) -> Joined:
+    if item.is_list:
+        return Joined(name, _parts(item))
+    found = item.fields(("name", "parts"))
+    return Joined(found["name"].text(), _parts(found["parts"]))
 
 
 def _parts(item: Item) -> tuple[Part, ...]:

@@ -5,6 +5,7 @@ Names of keys: github.com/ggml-org/ggml, docs/gguf.md; details that it leaves op
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,19 +50,23 @@ class Values:
             return source.value.evaluate(self.names)
         return [source.value.evaluate(self.names | {"layer": layer}) for layer in range(self.names[_LAYERS])]
 
+    def _full(self, key: str) -> str:
+        """Return the name of a key in files; one that begins with a slash is not below the architecture's name."""
+        return key.removeprefix("/") if key.startswith("/") else f"{self.architecture.name}.{key}"
+
     def _where(self, key: str) -> str:
-        return self.file.metadata.where(f"{self.architecture.name}.{key}")
+        return self.file.metadata.where(self._full(key))
 
     def _of_key(self, source: FromKey, most: int) -> Any:
         if source.when is not None and not source.when.evaluate(self.names):
             return None
         entries = self.file.metadata.entries
-        key = next((key for key in source.keys if f"{self.architecture.name}.{key}" in entries), source.keys[0])
-        if f"{self.architecture.name}.{key}" in entries:
+        key = next((key for key in source.keys if self._full(key) in entries), source.keys[0])
+        if self._full(key) in entries:
             value = self._typed(key, source.type, most)
         elif source.type == "pattern":
             value = self._by_interval(self._default(source, key))
-        elif source.type in ("sizes", "positives"):
+        elif source.type in ("sizes", "numbers"):
             value = [self._default(source, key)] * self.names[_LAYERS]
         else:
             value = self._default(source, key)
@@ -80,26 +85,26 @@ class Values:
 
     def _typed(self, key: str, type: str, most: int) -> Any:
         """Return the value of a key that the file has."""
-        metadata, name = self.file.metadata, f"{self.architecture.name}.{key}"
+        metadata, name = self.file.metadata, self._full(key)
         match type:
             case "size" | "count":
                 return self._integer(key, 1 if type == "size" else 0, most)
-            case "positive" | "factor":
+            case "positive" | "factor" | "number":
                 number = metadata.number(name)
                 if number == 0 and type == "factor":
                     return None
-                if number is None or number <= 0:
+                if number is None or (number <= 0 and type != "number"):
                     raise LoadError(f"{self._where(key)}: got {number}, expected above 0")
                 return number
             case "flag":
                 return metadata.flag(name)
-            case "sizes" | "positives":
+            case "sizes" | "numbers":
                 return self._of_layers(key, type)
         return self._pattern(key)
 
     def _integer(self, key: str, least: int, most: int) -> int:
         """Return an integer that all layers share."""
-        name = f"{self.architecture.name}.{key}"
+        name = self._full(key)
         if self.file.metadata.entries[name].is_array:
             values = self.file.metadata.integers(name)
             if values is None or len(values) == 0 or (values != values[0]).any():
@@ -115,20 +120,21 @@ class Values:
 
     def _of_layers(self, key: str, type: str) -> list[Any]:
         """Return one number for each layer; a file may have one for all."""
-        metadata, name, layers = self.file.metadata, f"{self.architecture.name}.{key}", self.names[_LAYERS]
+        metadata, name, layers = self.file.metadata, self._full(key), self.names[_LAYERS]
         if not metadata.entries[name].is_array:
-            return [self._typed(key, "count" if type == "sizes" else "positive", MAX_SIZE)] * layers
+            return [self._typed(key, "count" if type == "sizes" else "number", MAX_SIZE)] * layers
         values = metadata.integers(name) if type == "sizes" else metadata.numbers(name)
         if values is None or len(values) != layers:
             raise LoadError(f"{self._where(key)}: got {0 if values is None else len(values)} numbers, expected {layers}")
         found: list[Any] = values.tolist()
-        if any(not 0 <= value <= MAX_SIZE for value in found):
-            raise LoadError(f"{self._where(key)}: out of range, expected numbers of 0..{MAX_SIZE}")
+        least = 0 if type == "sizes" else -math.inf
+        if not all(least <= value <= MAX_SIZE for value in found):
+            raise LoadError(f"{self._where(key)}: out of range, expected numbers of {least}..{MAX_SIZE}")
         return found
 
     def _pattern(self, key: str) -> list[bool]:
         """Return whether each layer has a window: a truth value of each, or the interval of those without."""
-        layers, entry = self.names[_LAYERS], self.file.metadata.entries[f"{self.architecture.name}.{key}"]
+        layers, entry = self.names[_LAYERS], self.file.metadata.entries[self._full(key)]
         if not entry.is_array:
             return self._by_interval(self._integer(key, 1, MAX_SIZE))
         if len(entry.value) != layers or entry.type == "string":
@@ -156,9 +162,10 @@ _MEANS = {
     "count": f"an integer of 0..{MAX_SIZE}",
     "positive": "a number above 0",
     "factor": "a number above 0",
+    "number": "a number",
     "flag": "true or false",
     "sizes": "an integer for each layer",
-    "positives": "a number for each layer",
+    "numbers": "a number for each layer",
     "pattern": "a truth value for each layer",
 }
 

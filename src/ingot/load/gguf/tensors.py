@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,16 +125,14 @@ def tensors_of(file: GgufFile, values: Values) -> dict[str, StoredTensor]:
         if tensor.type not in DECODED:
             unsupported.append(f"tensor {shown(tensor.name)} is {tensor.type}")
             continue
-        found = layout.placed(tensor)
-        if found is None:
-            continue
-        name, stored = found
-        if name in tensors:
-            raise LoadError(f"{file.path}: tensors {shown(tensors[name].name)} and {shown(tensor.name)} mean the same")
-        tensors[name] = stored
+        for name, stored in layout.placed(tensor):
+            if name in tensors:
+                both = f"{shown(tensors[name].name)} and {shown(tensor.name)}"
+                raise LoadError(f"{file.path}: tensors {both} mean the same")
+            tensors[name] = stored
     if unsupported:
         raise UnsupportedError(f"{file.path}: {listed(unsupported)}; types are {', '.join(DECODED)}")
-    return tensors | layout.joined()
+    return tensors | layout.joined() | layout.values()
 
 
 class _Layout:
@@ -143,53 +141,66 @@ class _Layout:
     def __init__(self, file: GgufFile, values: Values):
         self._file, self._names, self._architecture = file, values.names, values.architecture
         self._parts: dict[tuple[str, str], BlockTensor] = {}  # of joined weights, by layer and name in it
-        self._joined = {part.tensor for parts in self._architecture.joined.values() for part in parts}
+        self._joined = {part.tensor for joined in self._architecture.joined for part in joined.parts}
 
-    def placed(self, tensor: GgufTensor) -> tuple[str, BlockTensor] | None:
+    def placed(self, tensor: GgufTensor) -> list[tuple[str, BlockTensor]]:
         """Return a tensor with its name in the template, or with its own if the architecture does not have it.
 
-        None for a part of a joined weight, which is kept, and for layers that predict later tokens, which are not read.
+        There are several for a tensor that is several weights, and none for a part of a joined weight, which is kept,
+        and for layers that predict later tokens, which are not read.
         """
         found = _LAYER.fullmatch(tensor.name)
-        if found is None:
-            place, end = _place(self._architecture.tensors, tensor.name)
-            return (tensor.name if place is None else f"{place.name}{end}"), self._stored(tensor, place, None)
-        layer, rest = found.groups()
+        layer, rest = (None, tensor.name) if found is None else (int(found[1]), found[2])
         first = self._names["layers"]
-        if first <= int(layer) < first + self._names["predicting"]:
-            return None
-        if rest in self._joined:
-            self._parts[layer, rest] = self._stored(tensor, None, int(layer))
-            return None
-        place, end = _place(self._architecture.layer_tensors, rest)
-        expert = ""
+        if layer is not None and first <= layer < first + self._names["predicting"]:
+            return []
+        if layer is not None and rest in self._joined:
+            self._parts[str(layer), rest] = self._stored(tensor, None, layer)
+            return []
+        places = self._architecture.tensors if layer is None else self._architecture.layer_tensors
+        (place, end), expert = _place(places, rest), ""
+        numbered = _OF_EXPERT.fullmatch(rest.rpartition(".")[0])
+        if place is None and numbered is not None:
+            place, end = _place(places, f"{numbered[1]}_exps.{rest.rpartition('.')[2]}")
+            expert = numbered[2]
         if place is None:
-            stem, _, last = rest.rpartition(".")
-            numbered = _OF_EXPERT.fullmatch(stem)
-            if numbered is not None:
-                place, end = _place(self._architecture.layer_tensors, f"{numbered[1]}_exps.{last}")
-                expert = numbered[2]
-        if place is None:
-            return tensor.name, self._stored(tensor, None, None)
-        name = place.name.replace("{expert}", expert) if expert else place.name
-        path = self._architecture.layer.replace("{layer}", layer)
-        return f"{path}{name}{end}", self._stored(tensor, place, int(layer))
+            return [(tensor.name, self._stored(tensor, None, None))]
+        is_first = place.when is None or place.when.evaluate(self._names)
+        name = f"{'' if layer is None else self._path(str(layer))}{place.name if is_first else place.other}{end}"
+        if expert:
+            name = name.replace("{expert}", expert)
+        stored = self._stored(tensor, place, layer)
+        if "{part}" not in name:
+            return [(name, stored)]
+        return [(name.replace("{part}", str(i)), part) for i, part in enumerate(_apart(stored))]
 
     def joined(self) -> dict[str, StoredTensor]:
         """Return the weights whose parts the file has, by their names in the template. Raises LoadError."""
         found: dict[str, StoredTensor] = {}
         for layer in dict.fromkeys(layer for layer, _ in self._parts):
-            path = self._architecture.layer.replace("{layer}", layer)
-            for name, parts in self._architecture.joined.items():
-                stored = [self._parts.get((layer, part.tensor)) for part in parts]
+            for joined in self._architecture.joined:
+                stored = [self._parts.get((layer, part.tensor)) for part in joined.parts]
                 there = [each for each in stored if each is not None]
                 if not there:
                     continue
-                if len(there) < len(parts):
-                    missing = next(part.tensor for part, each in zip(parts, stored, strict=True) if each is None)
-                    raise LoadError(f"{self._file.path}: no tensor 'blk.{layer}.{missing}', expected {len(parts)} parts")
-                found[f"{path}{name}"] = join(there, [part.is_transposed for part in parts])
+                if len(there) < len(stored):
+                    missing = joined.parts[stored.index(None)].tensor
+                    raise LoadError(f"{self._file.path}: no tensor 'blk.{layer}.{missing}', expected one for {joined.name}")
+                found[f"{self._path(layer)}{joined.name}"] = join(there, [part.is_transposed for part in joined.parts])
         return found
+
+    def values(self) -> dict[str, StoredTensor]:
+        """Return the weights of one number that the metadata have, by their names in the template."""
+        found: dict[str, StoredTensor] = {}
+        for name, expression in self._architecture.layer_values.items():
+            for layer in range(self._names["layers"]):
+                number = np.array([expression.number(self._names | {"layer": layer})], np.float32)
+                full = f"{self._path(str(layer))}{name}"
+                found[full] = StoredTensor(full, f32, (1,), self._file.path, 0, number.tobytes())
+        return found
+
+    def _path(self, layer: str) -> str:
+        return self._architecture.layer.replace("{layer}", layer)
 
     def _stored(self, tensor: GgufTensor, place: Place | None, layer: int | None) -> BlockTensor:
         file, read = self._file, REWRITTEN[tensor.type].type if tensor.type in REWRITTEN else tensor.type
@@ -222,6 +233,15 @@ class _Layout:
     def _misfit(self, tensor: GgufTensor, expected: list[int]) -> LoadError:
         got = f"got {list(tensor.shape)}, expected rows of {expected}"
         return LoadError(f"{self._file.path}: tensor {shown(tensor.name)}: {got}")
+
+
+def _apart(tensor: BlockTensor) -> list[BlockTensor]:
+    """Return the parts of a tensor along its first dim."""
+    count, *shape = tensor.shape
+    each = tensor.nbytes // count if count else 0
+    return [
+        replace(tensor, shape=tuple(shape), offset=tensor.offset + i * each) for i in range(count)
+    ]
 
 
 def _place(places: Mapping[str, Place], name: str) -> tuple[Place | None, str]:
