@@ -32,9 +32,16 @@ CONVERTED = {
     "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe",
     "kimi_linear": "kimi-linear", "afmoe": "afmoe", "apertus": "apertus", "bitnet": "bitnet", "jais2": "jais2",
     "llama4_text": "llama4", "gemma3n_text": "gemma3n", "ministral3": "mistral3", "internlm3": "llama",
-    "iquestcoder": "llama", "sarvam_moe": "bailingmoe2",
+    "iquestcoder": "llama", "sarvam_moe": "bailingmoe2", "gemma4_text": "gemma4", "gemma4": "gemma4", "llama4": "llama4",
+    "granite_swa": "granite_swa", "granitemoe_swa": "granite_swa", "cohere2_moe": "cohere2moe", "hy_v3": "hy_v3",
+    "mellum": "mellum", "deepseek_v32": "deepseek32", "minimax": "minimax-01",
 }  # fmt: skip
-_PAIRED = ("granitemoe", "granitehybrid", "mistral3", "llama")  # whose rotated pairs are side by side in files
+_PAIRED = ("granitemoe", "granitehybrid", "granite_swa", "mistral3", "llama")  # whose rotated pairs are side by side in files
+# Architectures that gguf-py does not have yet, and others with the same names of tensors.
+_LIKE = {
+    "granite_swa": "granitehybrid", "cohere2moe": "dots1", "hy_v3": "exaone-moe", "mellum": "qwen3moe",
+    "deepseek32": "glm-dsa", "minimax-01": "minimax-m2",
+}  # fmt: skip
 _EXPERT = re.compile(r"(.*\.experts|model\.altup_(?:unembed_)?projections)\.(\d+)\.(.*)")
 
 Tensors = Iterator[tuple[str, np.ndarray]]
@@ -44,16 +51,24 @@ def write_converted(folder: Path, path: Path, encode: Encode | None = None) -> N
     """A folder of one of the types of CONVERTED as a file."""
     config = json.loads((folder / "config.json").read_text())
     architecture = CONVERTED[config["model_type"]]
+    config = config.get("text_config", config)
+    for other in config.get("per_layer_config", {}).values():  # as transformers 5 writes the sizes of full layers
+        names = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+        config |= {names[name]: size for name, size in other.items() if name in names}
     if architecture == "nemotron_h_moe" and "moe" not in config["layers_block_type"]:
         architecture = "nemotron_h"
     writer = gguf.GGUFWriter(path, architecture)
-    for key, value in keys_of(config, architecture).items():
+    tensors = _of_text(read_tensors(folder))
+    for key, value in {**keys_of(config, architecture), **_activation_keys(tensors)}.items():
         add = {
             bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
             list: writer.add_array,
         }  # fmt: skip
         add[type(value)](key if key.startswith("xielu") else f"{architecture}.{key}", value)
-    for name, tensor in file_tensors(read_tensors(folder), config, architecture):
+    divisors = _divisors(config)
+    if divisors is not None:
+        writer.add_tensor("rope_freqs.weight", divisors)
+    for name, tensor in file_tensors(tensors, config, architecture):
         data, kind = (encode or stored_as("f32"))(name, np.ascontiguousarray(tensor))
         writer.add_tensor(name, data, raw_dtype=kind)
     writer.write_header_to_file()
@@ -62,13 +77,49 @@ def write_converted(folder: Path, path: Path, encode: Encode | None = None) -> N
     writer.close()
 
 
+def _of_text(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors of the language model within a folder of more parts, by their names without these."""
+    own = {name.replace("language_model.", "", 1): tensor for name, tensor in tensors.items() if "language_model." in name}
+    return own or tensors
+
+
+def _divisors(config: Mapping[str, Any]) -> np.ndarray | None:
+    """Divisors of angles: of Llama 3's scaling, and of Gemma 4, where those that are not rotated have a large one."""
+    rope = config.get("rope_parameters") or {}
+    full = rope.get("full_attention", rope)
+    if full.get("rope_type") == "proportional":
+        pairs = config["global_head_dim"] // 2
+        rotated = int(pairs * full.get("partial_rotary_factor", 1))
+        return np.where(np.arange(pairs) < rotated, 1, 1e30).astype(np.float32)
+    if full.get("rope_type") != "llama3":
+        return None
+    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    factor, low, high = (full[name] for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    turns = full["original_max_position_embeddings"] * full["rope_theta"] ** (-np.arange(0, dim, 2) / dim) / (2 * np.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 / ((1 - share) / factor + share)).astype(np.float32)
+
+
+def _activation_keys(tensors: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
+    """The weights of an activation, which files have as keys."""
+    found: dict[str, list[float]] = {}
+    for layer in range(len(tensors)):
+        for name in ("alpha_p", "alpha_n", "beta", "eps"):
+            tensor = tensors.get(f"model.layers.{layer}.mlp.act_fn.{name}")
+            if tensor is not None:
+                found.setdefault(f"xielu.{name}", []).append(float(tensor.reshape(())))
+    return found
+
+
 def file_tensors(tensors: Mapping[str, np.ndarray], config: Mapping[str, Any], architecture: str) -> Tensors:
     """The tensors of a file by their names there."""
-    kind = next(kind for kind, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
+    kind = next(kind for kind, text in gguf.MODEL_ARCH_NAMES.items() if text == _LIKE.get(architecture, architecture))
     names = gguf.get_tensor_name_map(kind, 64)
     experts: dict[str, dict[int, np.ndarray]] = {}
     whole: list[tuple[str, np.ndarray]] = []
     for name, tensor in tensors.items():
+        if re.search(r"\.(slope_rate|(query|key|diagonal)_decay)$", name):  # constants of MiniMax
+            continue
         part = _EXPERT.fullmatch(name)
         if part is None:
             whole.append((name, tensor))
@@ -90,6 +141,8 @@ def _renamed(name: str, architecture: str) -> str:
     if name.endswith((".e_score_correction_bias", ".expert_bias")):
         name = name.replace("moe_statics.e_score", "moe_statics.e_score").replace("mlp.e_score", "mlp.gate.e_score")
         name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("expert_bias", "expert_bias.bias")
+    if name.endswith("attention_sink_bias"):
+        name += ".weight"
     if architecture == "bloom":
         name = name.removeprefix("transformer.")
     if architecture == "kimi-linear" and re.search(r"block_sparse_moe\.(gate|up|down)_proj", name):
@@ -247,7 +300,7 @@ def _llama_4(name: str, tensor: np.ndarray, config: Mapping[str, Any], block: st
 
 
 def _apertus(name: str, tensor: np.ndarray, config: Mapping[str, Any], block: str) -> Tensors:
-    """Apertus: the weights of its activation are keys, which the test writes."""
+    """Apertus: the weights of its activation are keys."""
     if ".act_fn." not in name:
         yield name, tensor
 
@@ -274,7 +327,17 @@ _CHANGES = {
     "granitemoe": _fused, "granitehybrid": _fused, "deepseek2": _latent, "glm-dsa": _latent, "kimi-linear": _latent,
     "qwen3next": _qwen_next, "qwen35": _qwen_3_5, "qwen35moe": _qwen_3_5, "falcon-h1": _falcon_h1, "bloom": _bloom,
     "falcon": _falcon, "dbrx": _dbrx, "llama4": _llama_4, "apertus": _apertus, "gemma3n": _gemma_3n,
-    "ernie4_5-moe": _ernie,
+    "ernie4_5-moe": _ernie, "gemma4": _named({"layer_scalar": "layer_output_scale.weight"}),
+    "granite_swa": _named({
+        "self_attn.sinks": "attn_sinks.weight", "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+        "experts.down_proj": "ffn_down_exps.weight", "block_sparse_moe.router.weight": "ffn_gate_inp.weight",
+    }),
+    "hy_v3": _named({"mlp.expert_bias": "exp_probs_b", "mlp.router.gate.weight": "ffn_gate_inp.weight"}),
+    "minimax-01": _named({
+        "self_attn.norm.weight": "attn_norm_2.weight", "self_attn.output_gate": "attn_gate.weight",
+        "self_attn.qkv_proj": "attn_qkv.weight", "self_attn.out_proj": "attn_output.weight",
+    }),
+    "deepseek32": _latent,
     "bitnet": _named({"attn_sub_norm": "attn_sub_norm.weight", "ffn_sub_norm": "ffn_sub_norm.weight"}),
 }  # fmt: skip
 
@@ -316,14 +379,14 @@ def _rotated(config: Mapping[str, Any], head_dim: int) -> int:
 # The keys of most architectures, and the fields of a config that they come from.
 _SHARED = {
     "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "context_length": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    "context_length": ("max_position_embeddings", "model_max_length", "n_positions", "max_seq_len", "seq_length"),
     "embedding_length": ("hidden_size", "n_embed", "d_model"),
     "feed_forward_length": ("intermediate_size", "ffn_hidden_size"),
     "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
     "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps", "layernorm_epsilon"),
     "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
     "expert_count": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    "expert_used_count": ("num_experts_per_tok", "moe_k", "moe_topk"),
+    "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk"),
     "expert_group_count": ("n_group", "num_expert_group"),
     "expert_group_used_count": ("topk_group",),
     "expert_feed_forward_length": ("moe_intermediate_size",),
@@ -446,7 +509,7 @@ def _lfm_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _latent_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     rotated, rank = config["qk_rope_head_dim"], config["kv_lora_rank"]
-    rope = config["rope_parameters"]
+    rope = config.get("rope_parameters") or {}
     return {
         "attention.head_count_kv": 1,
         "leading_dense_block_count": _plain_layers(config),
@@ -456,7 +519,6 @@ def _latent_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         "attention.value_length": rank,
         "attention.key_length_mla": config["qk_nope_head_dim"] + rotated,
         "attention.value_length_mla": config["v_head_dim"],
-        "expert_shared_count": config.get("n_shared_experts"),
         "rope.dimension_count": rotated,
         "rope.scaling.yarn_log_multiplier": 0.1 * rope["mscale_all_dim"] if rope.get("mscale_all_dim") else None,
         "expert_gating_func": 1 if config["model_type"] == "deepseek_v2" else 2,
@@ -535,6 +597,30 @@ def _gemma_3n_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _gemma_4_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    layers, first = config["num_hidden_layers"], config["num_hidden_layers"] - config["num_kv_shared_layers"]
+    width, heads = config["intermediate_size"], config["num_key_value_heads"]
+    wide = config.get("use_double_wide_mlp")
+    found: dict[str, Any] = {
+        "attention.key_length": config["global_head_dim"],
+        "attention.value_length": config["global_head_dim"],
+        "attention.key_length_swa": config["head_dim"],
+        "attention.value_length_swa": config["head_dim"],
+        "rope.dimension_count": config["global_head_dim"],
+        "rope.dimension_count_swa": config["head_dim"],
+        "attention.shared_kv_layers": config["num_kv_shared_layers"],
+        "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input") or 0,
+        "attention.sliding_window_pattern": _local(config),
+        "final_logit_softcapping": config.get("final_logit_softcapping"),
+    }
+    if config.get("num_global_key_value_heads") is not None:
+        full = config["num_global_key_value_heads"]
+        found["attention.head_count_kv"] = [heads if is_local else full for is_local in _local(config)]
+    if wide:
+        found["feed_forward_length"] = [width if layer < first else 2 * width for layer in range(layers)]
+    return found
+
+
 def _dbrx_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     attention, mlp = config["attn_config"], config["ffn_config"]
     return {
@@ -593,11 +679,30 @@ _KEYS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "qwen35moe": _delta_keys,
     "falcon-h1": _falcon_h1_keys,
     "gemma3n": _gemma_3n_keys,
+    "gemma4": _gemma_4_keys,
     "dbrx": _dbrx_keys,
     "mpt": _mpt_keys,
     "falcon": _falcon_keys,
     "bloom": lambda config: {"feed_forward_length": 4 * config["hidden_size"], "context_length": 2048},
     "bitnet": lambda config: {"rope.scaling.type": "linear", "rope.scaling.factor": 1.0},
+    "granite_swa": lambda config: _granite_keys(config) | {
+        "attention.sliding_window_pattern": _local(config),
+        "attention.rope_pattern": [bool(theta) for theta in config.get("layer_rope_theta") or []] or None,
+    },
+    "cohere2moe": lambda config: _windowed_keys(config) | {
+        "expert_feed_forward_length": config["intermediate_size"],
+        "feed_forward_length": config["prefix_dense_intermediate_size"],
+        "logit_scale": float(config["logit_scale"]),
+        "expert_gating_func": 1 if config["expert_selection_fn"] == "softmax" else 2,
+    },
+    "hy_v3": lambda config: {
+        "expert_shared_feed_forward_length": config["num_shared_experts"] * config["moe_intermediate_size"],
+        "expert_weights_scale": config["router_scaling_factor"],
+        "expert_weights_norm": True,
+    },
+    "mellum": _windowed_keys,
+    "deepseek32": _dsa_keys,
+    "minimax-01": lambda config: {"residual_scale": float(config["full_attn_alpha_factor"])},
     "llama4": lambda config: {
         "feed_forward_length": config["intermediate_size_mlp"],
         "expert_feed_forward_length": config["intermediate_size"],

@@ -40,8 +40,12 @@ _OTHERS: dict[str, dict[str, Any]] = {
     "llama4_text": {"attention_chunk_size": 8192, "floor_scale": None},
     "afmoe": {"mup_enabled": True},
     "dots1": {"layer_types": ["full_attention"] * 2, "sliding_window": None},
-    "bitnet": {"hidden_act": "silu"},
-    "bloom": {"hidden_size": 32},
+    "bitnet": {"hidden_act": "silu", "tie_word_embeddings": True},
+    "minicpm3": {"v_head_dim": 8},
+    "granite_swa": {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}},
+    "granitemoe_swa": {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}},
+    "minimax": {"full_attn_alpha_factor": 1.3, "linear_attn_alpha_factor": 1.3, "mlp_alpha_factor": 1.3},
+    "kimi_linear": {"linear_num_heads": 4},
     "ministral3": {
         "rope_parameters": {
             "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 8,
@@ -54,6 +58,8 @@ _OTHERS: dict[str, dict[str, Any]] = {
 def _first(type: str) -> Case:
     case = next((case for case in CASES if case.type == type), Case(type, type))
     config = {**case.config, **_OTHERS.get(type, {})}
+    if type == "llama4":
+        config["text_config"] = config["text_config"] | {"attention_chunk_size": 8192}
     kept = {key: value for key, value in config.items() if value is not None or _OTHERS.get(type, {}).get(key, 0) != value}
     return replace(case, name=type, config=kept, is_slow=type not in _QUICK)
 
@@ -65,7 +71,7 @@ def _case(name: str, config: dict[str, Any]) -> Case:
 CONVERTED_CASES = [
     *map(_first, CONVERTED),
     _case("deepseek_v3, yarn", {**_LATENT, **_ROUTED, **_YARN, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}),
-    _case("deepseek_v3, no rank", {**_LATENT, **_ROUTED, "q_lora_rank": None, "first_k_dense_replace": 1}),
+    _case("deepseek_v3, no rank", {**_LATENT, **_ROUTED, "q_lora_rank": None, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}),
     _case("glm4_moe, norms and biases", {**_ROUTED, "use_qk_norm": True, "attention_bias": True, "first_k_dense_replace": 1}),
     _case("falcon, grouped", {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True}),
     _case(
@@ -96,6 +102,16 @@ CONVERTED_CASES = [
             "num_experts_per_tok": 3, "moe_intermediate_size": 20, "moe_shared_expert_intermediate_size": 24,
             "moe_latent_size": 12, "n_group": 2, "topk_group": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.7,
             "mlp_bias": True,
+        },
+    ),
+    _case(
+        "gemma4_text, values that are keys",
+        {
+            "head_dim": 8, "global_head_dim": 16, "num_hidden_layers": 5, "sliding_window": 9,
+            "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
+            "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 3,
+            "attention_k_eq_v": True, "num_global_key_value_heads": 1, "use_double_wide_mlp": True,
+            "final_logit_softcapping": 3.0,
         },
     ),
     _case("hunyuan_v1_dense, biases", {"head_dim": 16, "attention_bias": True}),

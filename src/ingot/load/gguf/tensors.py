@@ -165,7 +165,8 @@ class _Layout:
             expert = numbered[2]
         if place is None:
             return [(tensor.name, self._stored(tensor, None, None))]
-        is_first = place.when is None or place.when.evaluate(self._names)
+        names = self._names if layer is None else self._names | {"layer": layer}
+        is_first = place.when is None or place.when.evaluate(names)
         name = f"{'' if layer is None else self._path(str(layer))}{place.name if is_first else place.other}{end}"
         if expert:
             name = name.replace("{expert}", expert)
