@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,13 @@ CONVERTED = {
     "granite_swa": "granite_swa", "granitemoe_swa": "granite_swa", "cohere2_moe": "cohere2moe", "hy_v3": "hy_v3",
     "mellum": "mellum", "deepseek_v32": "deepseek32", "minimax": "minimax-01",
 }  # fmt: skip
-_PAIRED = ("granitemoe", "granitehybrid", "granite_swa", "mistral3", "llama")  # whose rotated pairs are side by side in files
+_PAIRED = (
+    "granitemoe",
+    "granitehybrid",
+    "granite_swa",
+    "mistral3",
+    "llama",
+)  # whose rotated pairs are side by side in files
 # Architectures that gguf-py does not have yet, and others with the same names of tensors.
 _LIKE = {
     "granite_swa": "granitehybrid", "cohere2moe": "dots1", "hy_v3": "exaone-moe", "mellum": "qwen3moe",
@@ -47,8 +53,15 @@ _EXPERT = re.compile(r"(.*\.experts|model\.altup_(?:unembed_)?projections)\.(\d+
 Tensors = Iterator[tuple[str, np.ndarray]]
 
 
-def write_converted(folder: Path, path: Path, encode: Encode | None = None) -> None:
-    """A folder of one of the types of CONVERTED as a file."""
+def write_converted(
+    folder: Path,
+    path: Path,
+    encode: Encode | None = None,
+    *,
+    keys: Mapping[str, Any] | None = None,
+    without: Collection[str] = (),
+) -> None:
+    """A folder of one of the types of CONVERTED as a file. keys: with other values; without: tensors to leave out."""
     config = json.loads((folder / "config.json").read_text())
     architecture = CONVERTED[config["model_type"]]
     config = config.get("text_config", config)
@@ -59,16 +72,20 @@ def write_converted(folder: Path, path: Path, encode: Encode | None = None) -> N
         architecture = "nemotron_h"
     writer = gguf.GGUFWriter(path, architecture)
     tensors = _of_text(read_tensors(folder))
-    for key, value in {**keys_of(config, architecture), **_activation_keys(tensors)}.items():
+    for key, value in {**keys_of(config, architecture), **_activation_keys(tensors), **(keys or {})}.items():
         add = {
             bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
             list: writer.add_array,
         }  # fmt: skip
         add[type(value)](key if key.startswith("xielu") else f"{architecture}.{key}", value)
+    writer.add_tokenizer_model("none")
+    writer.add_vocab_size(len(next(tensor for name, tensor in tensors.items() if "embed" in name or ".wte." in name)))
     divisors = _divisors(config)
     if divisors is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
     for name, tensor in file_tensors(tensors, config, architecture):
+        if name in without:
+            continue
         data, kind = (encode or stored_as("f32"))(name, np.ascontiguousarray(tensor))
         writer.add_tensor(name, data, raw_dtype=kind)
     writer.write_header_to_file()
@@ -79,7 +96,9 @@ def write_converted(folder: Path, path: Path, encode: Encode | None = None) -> N
 
 def _of_text(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of the language model within a folder of more parts, by their names without these."""
-    own = {name.replace("language_model.", "", 1): tensor for name, tensor in tensors.items() if "language_model." in name}
+    own = {
+        name.replace("language_model.", "", 1): tensor for name, tensor in tensors.items() if "language_model." in name
+    }
     return own or tensors
 
 
@@ -140,7 +159,9 @@ def _renamed(name: str, architecture: str) -> str:
     """A name of transformers 5 as the one that gguf-py knows."""
     if name.endswith((".e_score_correction_bias", ".expert_bias")):
         name = name.replace("moe_statics.e_score", "moe_statics.e_score").replace("mlp.e_score", "mlp.gate.e_score")
-        name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("expert_bias", "expert_bias.bias")
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace(
+            "expert_bias", "expert_bias.bias"
+        )
     if name.endswith("attention_sink_bias"):
         name += ".weight"
     if architecture == "bloom":
@@ -164,7 +185,13 @@ def _changed(name: str, tensor: np.ndarray, config: Mapping[str, Any], architect
         tensor = -np.exp(tensor)
         flat = architecture in ("mamba2", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
         tensor = tensor[:, None] if flat else tensor
-    elif name.endswith(".D") and architecture in ("mamba2", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe"):
+    elif name.endswith(".D") and architecture in (
+        "mamba2",
+        "granitehybrid",
+        "falcon-h1",
+        "nemotron_h",
+        "nemotron_h_moe",
+    ):
         tensor = tensor[:, None]
     elif re.search(r"conv1d\.weight|conv\.conv\.weight", name):
         tensor = tensor.reshape(1, len(tensor), 1, -1) if architecture == "kimi-linear" else tensor[:, 0]
@@ -554,7 +581,11 @@ def _kimi_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _routed_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"leading_dense_block_count": _plain_layers(config), "expert_gating_func": 2, "attention.sliding_window": None}
+    return {
+        "leading_dense_block_count": _plain_layers(config),
+        "expert_gating_func": 2,
+        "attention.sliding_window": None,
+    }
 
 
 def _windowed_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -651,7 +682,9 @@ def _falcon_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 _KEYS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "mamba": _mamba_keys,
-    "mamba2": lambda config: _mamba_keys({**config, "intermediate_size": 0, "time_step_rank": 0}) | _mamba2_keys(config),
+    "mamba2": lambda config: (
+        _mamba_keys({**config, "intermediate_size": 0, "time_step_rank": 0}) | _mamba2_keys(config)
+    ),
     "granitemoe": _granite_keys,
     "granitehybrid": _granite_hybrid_keys,
     "jamba": _jamba_keys,
@@ -685,16 +718,22 @@ _KEYS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "falcon": _falcon_keys,
     "bloom": lambda config: {"feed_forward_length": 4 * config["hidden_size"], "context_length": 2048},
     "bitnet": lambda config: {"rope.scaling.type": "linear", "rope.scaling.factor": 1.0},
-    "granite_swa": lambda config: _granite_keys(config) | {
-        "attention.sliding_window_pattern": _local(config),
-        "attention.rope_pattern": [bool(theta) for theta in config.get("layer_rope_theta") or []] or None,
-    },
-    "cohere2moe": lambda config: _windowed_keys(config) | {
-        "expert_feed_forward_length": config["intermediate_size"],
-        "feed_forward_length": config["prefix_dense_intermediate_size"],
-        "logit_scale": float(config["logit_scale"]),
-        "expert_gating_func": 1 if config["expert_selection_fn"] == "softmax" else 2,
-    },
+    "granite_swa": lambda config: (
+        _granite_keys(config)
+        | {
+            "attention.sliding_window_pattern": _local(config),
+            "attention.rope_pattern": [bool(theta) for theta in config.get("layer_rope_theta") or []] or None,
+        }
+    ),
+    "cohere2moe": lambda config: (
+        _windowed_keys(config)
+        | {
+            "expert_feed_forward_length": config["intermediate_size"],
+            "feed_forward_length": config["prefix_dense_intermediate_size"],
+            "logit_scale": float(config["logit_scale"]),
+            "expert_gating_func": 1 if config["expert_selection_fn"] == "softmax" else 2,
+        }
+    ),
     "hy_v3": lambda config: {
         "expert_shared_feed_forward_length": config["num_shared_experts"] * config["moe_intermediate_size"],
         "expert_weights_scale": config["router_scaling_factor"],

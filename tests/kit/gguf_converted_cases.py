@@ -31,11 +31,13 @@ _YARN = {
 }  # fmt: skip
 # Entries of the first case that have other values here; None: left out.
 _OTHERS: dict[str, dict[str, Any]] = {
-    "mamba": {"use_bias": False, "expand": 2},
-    "mamba2": {"time_step_limit": None},
-    "falcon_mamba": {"mixer_rms_eps": None},
+    "mamba": {"use_bias": False, "intermediate_size": 64},
+    "mamba2": {"time_step_limit": None, "intermediate_size": 64},
+    "falcon_mamba": {"mixer_rms_eps": None, "intermediate_size": 64},
+    "falcon": {"num_kv_heads": 1},
+    "lfm2": {"conv_bias": False},
     "bamba": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}},
-    "falcon_h1": {"mamba_norm_before_gate": False, "projectors_bias": None, "time_step_limit": None},
+    "falcon_h1": {"head_dim": 8, "mamba_norm_before_gate": False, "projectors_bias": None, "time_step_limit": None},
     "nemotron_h": {"time_step_min": None},
     "llama4_text": {"attention_chunk_size": 8192, "floor_scale": None},
     "afmoe": {"mup_enabled": True},
@@ -60,7 +62,9 @@ def _first(type: str) -> Case:
     config = {**case.config, **_OTHERS.get(type, {})}
     if type == "llama4":
         config["text_config"] = config["text_config"] | {"attention_chunk_size": 8192}
-    kept = {key: value for key, value in config.items() if value is not None or _OTHERS.get(type, {}).get(key, 0) != value}
+    kept = {
+        key: value for key, value in config.items() if value is not None or _OTHERS.get(type, {}).get(key, 0) != value
+    }
     return replace(case, name=type, config=kept, is_slow=type not in _QUICK)
 
 

@@ -125,7 +125,9 @@ class Values:
             return [self._typed(key, "count" if type == "sizes" else "number", MAX_SIZE)] * layers
         values = metadata.integers(name) if type == "sizes" else metadata.numbers(name)
         if values is None or len(values) != layers:
-            raise LoadError(f"{self._where(key)}: got {0 if values is None else len(values)} numbers, expected {layers}")
+            raise LoadError(
+                f"{self._where(key)}: got {0 if values is None else len(values)} numbers, expected {layers}"
+            )
         found: list[Any] = values.tolist()
         least = 0 if type == "sizes" else -math.inf
         if not all(least <= value <= MAX_SIZE for value in found):

@@ -48,10 +48,14 @@ class JoinedTensor(StoredTensor):
             nodes = [graph.producer(value) for value in added]
             stored = [str(node.operands[0]) for node in nodes if node is not None]
             rows = self._together(graph, name, stored)
-            return graph.add("decode_blocks", [rows], f"{name}.decoded", type=_block_type(self.parts[0]), dtype=f32).output
+            return graph.add(
+                "decode_blocks", [rows], f"{name}.decoded", type=_block_type(self.parts[0]), dtype=f32
+            ).output
         if len({graph.type(value).dtype for value in added}) > 1:
             added = [
-                value if graph.type(value).dtype is f32 else graph.add("cast", [value], f"{value}.f32", dtype=f32).output
+                value
+                if graph.type(value).dtype is f32
+                else graph.add("cast", [value], f"{value}.f32", dtype=f32).output
                 for value in added
             ]
         return self._together(graph, name, added)
@@ -104,12 +108,14 @@ def join(parts: Sequence[StoredTensor], transposed: Sequence[bool]) -> JoinedTen
     shapes = []
     for part, is_transposed in zip(parts, transposed, strict=True):
         if len(part.shape) not in (2, 3):
-            raise LoadError(f"{part.path}: tensor {shown(part.name)}: got {list(part.shape)}, expected two or three dims")
+            raise LoadError(
+                f"{part.path}: tensor {shown(part.name)}: got {list(part.shape)}, expected two or three dims"
+            )
         *outer, rows, columns = part.shape
         shapes.append((math.prod(outer), columns, rows) if is_transposed else (math.prod(outer), rows, columns))
     if len({(outer, columns) for outer, _, columns in shapes}) > 1:
         names = ", ".join(shown(part.name) for part in parts)
-        raise LoadError(f"{parts[0].path}: tensors {names}: got {shapes}, expected the same numbers of rows' elements")
+        raise LoadError(f"{parts[0].path}: tensors {names}: got {shapes}, expected the same number of columns")
     outer, _, columns = shapes[0]
     shape = (outer * sum(rows for _, rows, _ in shapes), columns)
     first = parts[0]

@@ -39,7 +39,11 @@ def scaling_of(file: GgufFile, architecture: str, rotated: int) -> dict[str, Any
         raise LimitError(f"{where(_PAIRS)}: too large, expected at most {2 * MAX_FACTORS}")
     attention = factor("rope.scaling.attn_factor")
     if _LONG in file.tensors:
-        scaling = {"rope_type": "longrope", "long_factor": _factors(file, _LONG), "short_factor": _factors(file, _SHORT)}
+        scaling = {
+            "rope_type": "longrope",
+            "long_factor": _factors(file, _LONG),
+            "short_factor": _factors(file, _SHORT),
+        }
         return scaling if attention is None else scaling | {"attention_factor": attention}
     kind = metadata.text(f"{architecture}.rope.scaling.type") or ("none" if _FREQUENCIES in file.tensors else "linear")
     stretch = factor("rope.scaling.factor") or factor("rope.scale_linear") or 1.0

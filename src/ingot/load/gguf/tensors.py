@@ -186,7 +186,9 @@ class _Layout:
                     continue
                 if len(there) < len(stored):
                     missing = joined.parts[stored.index(None)].tensor
-                    raise LoadError(f"{self._file.path}: no tensor 'blk.{layer}.{missing}', expected one for {joined.name}")
+                    raise LoadError(
+                        f"{self._file.path}: no tensor 'blk.{layer}.{missing}', expected one for {joined.name}"
+                    )
                 found[f"{self._path(layer)}{joined.name}"] = join(there, [part.is_transposed for part in joined.parts])
         return found
 
@@ -240,9 +242,7 @@ def _apart(tensor: BlockTensor) -> list[BlockTensor]:
     """Return the parts of a tensor along its first dim."""
     count, *shape = tensor.shape
     each = tensor.nbytes // count if count else 0
-    return [
-        replace(tensor, shape=tuple(shape), offset=tensor.offset + i * each) for i in range(count)
-    ]
+    return [replace(tensor, shape=tuple(shape), offset=tensor.offset + i * each) for i in range(count)]
 
 
 def _place(places: Mapping[str, Place], name: str) -> tuple[Place | None, str]:
