@@ -32,7 +32,8 @@ CONVERTED = {
     "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe",
     "kimi_linear": "kimi-linear", "afmoe": "afmoe", "apertus": "apertus", "bitnet": "bitnet", "jais2": "jais2",
     "llama4_text": "llama4", "gemma3n_text": "gemma3n", "ministral3": "mistral3", "internlm3": "llama",
-    "iquestcoder": "llama", "sarvam_moe": "bailingmoe2", "gemma4_text": "gemma4", "gemma4": "gemma4", "llama4": "llama4",
+    "iquestcoder": "llama", "sarvam_moe": "bailingmoe2", "gemma4_text": "gemma4", "gemma4": "gemma4",
+    "llama4": "llama4",
     "granite_swa": "granite_swa", "granitemoe_swa": "granite_swa", "cohere2_moe": "cohere2moe", "hy_v3": "hy_v3",
     "mellum": "mellum", "deepseek_v32": "deepseek32", "minimax": "minimax-01",
 }  # fmt: skip

@@ -23,6 +23,7 @@ _LATENT = {
     "v_head_dim": 12,
 }  # fmt: skip
 _ROUTED = {"num_experts_per_tok": 3, "moe_intermediate_size": 20, "n_routed_experts": 12, "n_shared_experts": 2}
+_GROUPS = {"n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}
 _YARN = {
     "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 32,
@@ -74,50 +75,88 @@ def _case(name: str, config: dict[str, Any]) -> Case:
 
 CONVERTED_CASES = [
     *map(_first, CONVERTED),
-    _case("deepseek_v3, yarn", {**_LATENT, **_ROUTED, **_YARN, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}),
-    _case("deepseek_v3, no rank", {**_LATENT, **_ROUTED, "q_lora_rank": None, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}),
-    _case("glm4_moe, norms and biases", {**_ROUTED, "use_qk_norm": True, "attention_bias": True, "first_k_dense_replace": 1}),
+    _case("deepseek_v3, yarn", {**_LATENT, **_ROUTED, **_YARN, **_GROUPS}),
+    _case("deepseek_v3, no rank", {**_LATENT, **_ROUTED, "q_lora_rank": None, **_GROUPS}),
+    _case(
+        "glm4_moe, norms and biases",
+        {**_ROUTED, "use_qk_norm": True, "attention_bias": True, "first_k_dense_replace": 1},
+    ),
     _case("falcon, grouped", {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True}),
     _case(
         "falcon, grouped with one norm",
-        {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, "tie_word_embeddings": False},
+        {
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+            "tie_word_embeddings": False,
+        },
     ),
     _case("mamba, biases and untied", {"use_bias": True, "tie_word_embeddings": False, "state_size": 5}),
     _case(
         "granitemoehybrid, experts",
         {
-            **_GRANITE, "num_local_experts": 6, "num_experts_per_tok": 3, "shared_intermediate_size": 24,
-            "mamba_d_state": 6, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 2, "num_hidden_layers": 3,
-            "layer_types": ["linear_attention", "full_attention", "linear_attention"], "mamba_proj_bias": True,
+            **_GRANITE,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "shared_intermediate_size": 24,
+            "mamba_d_state": 6,
+            "mamba_n_heads": 8,
+            "mamba_d_head": 8,
+            "mamba_n_groups": 2,
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "mamba_proj_bias": True,
         },
     ),
     _case(
         "nemotron_h, no experts",
         {
-            "layers_block_type": ["linear_attention", "full_attention", "mlp", "linear_attention"], "head_dim": 12,
-            "ssm_state_size": 6, "mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2,
+            "layers_block_type": ["linear_attention", "full_attention", "mlp", "linear_attention"],
+            "head_dim": 12,
+            "ssm_state_size": 6,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 8,
+            "n_groups": 2,
         },
     ),
     _case(
         "nemotron_h, latent experts",
         {
-            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"], "head_dim": 12,
-            "ssm_state_size": 6, "mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "n_routed_experts": 6,
-            "num_experts_per_tok": 3, "moe_intermediate_size": 20, "moe_shared_expert_intermediate_size": 24,
-            "moe_latent_size": 12, "n_group": 2, "topk_group": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.7,
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+            "head_dim": 12,
+            "ssm_state_size": 6,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 8,
+            "n_groups": 2,
+            "n_routed_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 20,
+            "moe_shared_expert_intermediate_size": 24,
+            "moe_latent_size": 12,
+            "n_group": 2,
+            "topk_group": 1,
+            "norm_topk_prob": False,
+            "routed_scaling_factor": 1.7,
             "mlp_bias": True,
         },
     ),
     _case(
         "gemma4_text, values that are keys",
         {
-            "head_dim": 8, "global_head_dim": 16, "num_hidden_layers": 5, "sliding_window": 9,
+            "head_dim": 8,
+            "global_head_dim": 16,
+            "num_hidden_layers": 5,
+            "sliding_window": 9,
             "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
-            "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 3,
-            "attention_k_eq_v": True, "num_global_key_value_heads": 1, "use_double_wide_mlp": True,
+            "vocab_size_per_layer_input": 120,
+            "hidden_size_per_layer_input": 8,
+            "num_kv_shared_layers": 3,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "use_double_wide_mlp": True,
             "final_logit_softcapping": 3.0,
         },
     ),
     _case("hunyuan_v1_dense, biases", {"head_dim": 16, "attention_bias": True}),
     _case("mpt, clipped", {"d_model": 32, "n_layers": 2, "n_heads": 4, "attn_config": {"clip_qkv": 0.3}}),
-]  # fmt: skip
+]

@@ -440,7 +440,12 @@ MODELS: list[Attack] = [
     ("a part of a model", changed("split.count", value(U16, 3)), LoadError, "one of 3 files"),
     ("scaling of no kind", changed("llama.rope.scaling.type", value(STRING, "odd")), UnsupportedError, "got 'odd'"),
     ("half a head turned", numbered("rope.dimension_count", 2), UnsupportedError, "expected whole heads"),
-    ("other values than keys", numbered("attention.value_length", 8), UnsupportedError, "got 8, expected the key length"),
+    (
+        "other values than keys",
+        numbered("attention.value_length", 8),
+        UnsupportedError,
+        "got 8, expected the key length",
+    ),
     ("no table", written(llama(tensors=[])), LoadError, "no tensor 'token_embd.weight'"),
     (
         "fewer rows than tokens",
