@@ -59,7 +59,8 @@ def test_parts_in_blocks(case: Case, tmp_path: Path) -> None:
     expected = floats.logits(IDS.tolist())
     np.testing.assert_array_equal(blocks.logits(IDS.tolist()), expected)
     rounded = ingot.LLM(tmp_path / "blocks.gguf", precision="int8", threads=1).logits(IDS.tolist())
-    assert 0 < distance(rounded, expected) < 0.1
+    errors = np.linalg.norm(rounded - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    assert 0 < np.median(errors) < 0.05  # single tokens may have other experts
 
 
 def test_a_missing_part(tmp_path: Path) -> None:
