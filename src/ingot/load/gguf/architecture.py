@@ -1,7 +1,7 @@
 """Architectures of GGUF files as data: `templates/gguf/<architecture>.yaml`, read strictly into records.
 
-docs/gguf.md describes the language. A file says which template reads the model, how the metadata become its config, and
-which weights of the template the tensors are.
+docs/gguf.md describes the language. A file specifies which template reads the model, how the metadata become its
+config, and which weights of the template the tensors are.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Name = FromKey | FromTensor | FromRope | Computed
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """Where a tensor is in the template: `other` where `when` is false. {part} in a name: one weight for each of its
     first dim.
 
@@ -112,8 +112,8 @@ class Architecture:
     names: Mapping[str, Name]
     config: Mapping[str, Computed]
     layer: str
-    tensors: Mapping[str, Place]
-    layer_tensors: Mapping[str, Place]
+    tensors: Mapping[str, Target]
+    layer_tensors: Mapping[str, Target]
     joined: tuple[Joined, ...]
     layer_values: Mapping[str, Expression]
 
@@ -136,8 +136,8 @@ def read_architecture(name: str) -> Architecture:
         {key: _name(item) for key, item in joined_section(root, "names", FOLDER).items()},
         {key: _computed(item) for key, item in joined_section(root, "config", FOLDER).items()},
         sections["layer"].text(),
-        {key: _place(item) for key, item in joined_section(root, "tensors", FOLDER).items()},
-        {key: _place(item) for key, item in joined_section(root, "layer_tensors", FOLDER).items()},
+        {key: _target(item) for key, item in joined_section(root, "tensors", FOLDER).items()},
+        {key: _target(item) for key, item in joined_section(root, "layer_tensors", FOLDER).items()},
         tuple(_joined(key, item) for key, item in joined_section(root, "joined", FOLDER).items()),
         {key: item.expression() for key, item in joined_section(root, "layer_values", FOLDER).items()},
     )
@@ -196,9 +196,9 @@ def _optional(found: Mapping[str, Item], key: str) -> Expression | None:
     return found[key].expression() if key in found else None
 
 
-def _place(item: Item) -> Place:
+def _target(item: Item) -> Target:
     if item.is_text:
-        return Place(item.where, item.text(), (), (), None, "")
+        return Target(item.where, item.text(), (), (), None, "")
     found = item.fields(("name",), ("swap", "shape", "when", "else"))
     swap = tuple(each.expression() for each in found["swap"].items()) if "swap" in found else ()
     if swap and len(swap) != 3:
@@ -207,7 +207,7 @@ def _place(item: Item) -> Place:
         raise LoadError(f"{item.where}: got {', '.join(found)}, expected when and else together")
     shape = tuple(each.expression() for each in found["shape"].items()) if "shape" in found else ()
     other = found["else"].text() if "else" in found else ""
-    return Place(item.where, found["name"].text(), swap, shape, _optional(found, "when"), other)
+    return Target(item.where, found["name"].text(), swap, shape, _optional(found, "when"), other)
 
 
 def _joined(name: str, item: Item) -> Joined:

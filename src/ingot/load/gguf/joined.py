@@ -116,8 +116,8 @@ def join(parts: Sequence[StoredTensor], transposed: Sequence[bool]) -> JoinedTen
     if len({(outer, columns) for outer, _, columns in shapes}) > 1:
         names = ", ".join(shown(part.name) for part in parts)
         raise LoadError(f"{parts[0].path}: tensors {names}: got {shapes}, expected the same number of columns")
-    outer, _, columns = shapes[0]
-    shape = (outer * sum(rows for _, rows, _ in shapes), columns)
+    count, _, width = shapes[0]
+    shape = (count * sum(rows for _, rows, _ in shapes), width)
     first = parts[0]
     dtype = first.dtype if len({part.dtype for part in parts}) == 1 else f32
     return JoinedTensor(

@@ -13,7 +13,7 @@ import numpy as np
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir.dtype import DTYPES, f32
 from ingot.ir.graph import Graph
-from ingot.load.gguf.architecture import Place
+from ingot.load.gguf.architecture import Target
 from ingot.load.gguf.config import Values
 from ingot.load.gguf.file import DECODED, SIZES, GgufFile, GgufTensor
 from ingot.load.gguf.joined import join
@@ -157,20 +157,20 @@ class _Layout:
         if layer is not None and rest in self._joined:
             self._parts[str(layer), rest] = self._stored(tensor, None, layer)
             return []
-        places = self._architecture.tensors if layer is None else self._architecture.layer_tensors
-        (place, end), expert = _place(places, rest), ""
+        targets = self._architecture.tensors if layer is None else self._architecture.layer_tensors
+        (target, end), expert = _target(targets, rest), ""
         numbered = _OF_EXPERT.fullmatch(rest.rpartition(".")[0])
-        if place is None and numbered is not None:
-            place, end = _place(places, f"{numbered[1]}_exps.{rest.rpartition('.')[2]}")
+        if target is None and numbered is not None:
+            target, end = _target(targets, f"{numbered[1]}_exps.{rest.rpartition('.')[2]}")
             expert = numbered[2]
-        if place is None:
+        if target is None:
             return [(tensor.name, self._stored(tensor, None, None))]
         names = self._names if layer is None else self._names | {"layer": layer}
-        is_first = place.when is None or place.when.evaluate(names)
-        name = f"{'' if layer is None else self._path(str(layer))}{place.name if is_first else place.other}{end}"
+        is_first = target.when is None or target.when.evaluate(names)
+        name = f"{'' if layer is None else self._path(str(layer))}{target.name if is_first else target.other}{end}"
         if expert:
             name = name.replace("{expert}", expert)
-        stored = self._stored(tensor, place, layer)
+        stored = self._stored(tensor, target, layer)
         if "{part}" not in name:
             return [(name, stored)]
         return [(name.replace("{part}", str(i)), part) for i, part in enumerate(_apart(stored))]
@@ -205,19 +205,21 @@ class _Layout:
     def _path(self, layer: str) -> str:
         return self._architecture.layer.replace("{layer}", layer)
 
-    def _stored(self, tensor: GgufTensor, place: Place | None, layer: int | None) -> BlockTensor:
+    def _stored(self, tensor: GgufTensor, target: Target | None, layer: int | None) -> BlockTensor:
         file, read = self._file, REWRITTEN[tensor.type].type if tensor.type in REWRITTEN else tensor.type
-        shape, order = tensor.shape, None
-        if place is not None:
+        shape = tensor.shape
+        order: tuple[int, int, int] | None = None
+        if target is not None:
             names = self._names | {"layer": layer} if layer is not None else self._names
-            if place.swap and shape:
-                order = self._fitted(tensor, place.swap, names, shape[0])
-            if place.shape:
-                shape = self._fitted(tensor, place.shape, names, math.prod(shape))
+            if target.swap and shape:
+                outer, first, second = self._fitted(tensor, target.swap, names, shape[0])
+                order = outer, first, second
+            if target.shape:
+                shape = self._fitted(tensor, target.shape, names, math.prod(shape))
                 is_cut = read in ALL_BLOCKS and shape[-1] != tensor.shape[-1]  # across blocks
                 if is_cut or math.prod(shape) != math.prod(tensor.shape):
                     raise self._misfit(tensor, list(shape))
-            elif "{expert}" in place.name and len(shape) == 3:  # the matrices of experts, one below the other
+            elif "{expert}" in target.name and len(shape) == 3:  # the matrices of experts, one below the other
                 shape = (shape[0] * shape[1], shape[2])
         dtype = DTYPES.get(read, f32)
         return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, tensor.content, tensor.type, order)
@@ -245,9 +247,9 @@ def _apart(tensor: BlockTensor) -> list[BlockTensor]:
     return [replace(tensor, shape=tuple(shape), offset=tensor.offset + i * each) for i in range(count)]
 
 
-def _place(places: Mapping[str, Place], name: str) -> tuple[Place | None, str]:
-    """Return the place of a name, and what follows it in the template: nothing, or `.weight` or `.bias`."""
-    if name in places:
-        return places[name], ""
+def _target(targets: Mapping[str, Target], name: str) -> tuple[Target | None, str]:
+    """Return the target of a name, and what follows it in the template: nothing, or `.weight` or `.bias`."""
+    if name in targets:
+        return targets[name], ""
     stem, dot, last = name.rpartition(".")
-    return (places[stem], f"{dot}{last}") if stem in places and last in ("weight", "bias") else (None, "")
+    return (targets[stem], f"{dot}{last}") if stem in targets and last in ("weight", "bias") else (None, "")
