@@ -50,7 +50,7 @@ def stored_as(type: str) -> Encode:
 
     def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, GGMLQuantizationType]:
         kind = GGMLQuantizationType[type.upper()]
-        if tensor.ndim < 2 or tensor.shape[1] % gguf.GGML_QUANT_SIZES[kind][0]:
+        if tensor.ndim < 2 or tensor.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
             return tensor, GGMLQuantizationType.F32
         try:
             return quantize(tensor, kind), kind

@@ -1,13 +1,14 @@
 """All causal language models that transformers builds from a config: which of them load, and whether they are exact.
 
-python tests/zoo/languages.py [--write] [--rest] [TYPE...]
+python tests/zoo/languages.py [--write] [--rest] [--gguf] [TYPE...]
 
 Each type is made tiny with random weights, saved, loaded by Ingot and compared: the f32 logits of every position with
 those of transformers' eager attention. A type is exact if no logit differs by more than TOLERANCE of the largest. A
 GGUF file, a C program and a WebGPU site are then written.
 
 The rows of the given types (default: all) are printed; with --write, each is also put into tests/zoo/languages.md,
-which keeps its other rows, so that a run that was ended is continued with --rest.
+which keeps its other rows, so that a run that was ended is continued with --rest. With --gguf only this column of the
+page is examined again, for types that load.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 sys.path.insert(0, str(Path(__file__).parents[1] / "kit"))
 
 import ingot
+from gguf_conversions import write_converted
+from gguf_converted_cases import CONVERTED_CASES
 from gguf_families import FAMILIES
 from gguf_models import stored_as, write_gguf
 from hf_models import CASES, Case, expected_logits, save_model
@@ -61,8 +64,8 @@ with those of transformers.
 
 - exact: no logit differs by more than {tolerance} of the largest one; otherwise the column has the largest difference,
   as a share of the largest logit.
-- GGUF: a file of the model has the logits of the folder, bit for bit. Empty: no architecture of GGUF files is read as
-  this type.
+- GGUF: a file of the model has the logits of the folder, with the same tolerance. Empty: no architecture of GGUF files
+  is read as this type.
 - C: `ingot emit-c` writes the program of the model, and a C compiler accepts it. The tests marked slow in
   tests/emit/test_c_language.py run these programs.
 - WebGPU: `ingot emit-web` writes the site of the model.
@@ -147,6 +150,16 @@ def examined(type: str) -> Row:
         return replace(row, why="; ".join(reasons))
 
 
+def examined_file(row: Row) -> Row:
+    """A row of the page with another result of its GGUF file."""
+    reasons = [reason for reason in row.why.split("; ") if reason and not reason.startswith(_TITLES["gguf"])]
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            return replace(row, gguf=_gguf(row.type, Path(name)), why="; ".join(reasons))
+        except ingot.IngotError as error:
+            return replace(row, gguf="", why="; ".join([f"{_TITLES['gguf']}{_line(error, name)}", *reasons]))
+
+
 def _exact(folder: Path, case: Case, ids: np.ndarray, expected: np.ndarray) -> str:
     found = ingot.LLM(folder, precision="f32", context=case.context, threads=1).logits(ids.tolist())
     error = _difference(found, expected)
@@ -154,16 +167,23 @@ def _exact(folder: Path, case: Case, ids: np.ndarray, expected: np.ndarray) -> s
 
 
 def _gguf(type: str, folder: Path) -> str:
-    family = next((family for family in FAMILIES if family[0].type == type), None)
-    if family is None:
-        return ""
-    case, keys, tensors = family
+    model_type = CONFIG_MAPPING[type].model_type
+    converted = next((case for case in CONVERTED_CASES if case.type == model_type), None)
+    family = next((family for family in FAMILIES if family[0].type == model_type), None)
     own, file = folder / "gguf", folder / "model.gguf"
-    save_model(case, own)
-    write_gguf(own, file, stored_as("f32"), keys=keys, tensors=tensors)
+    if converted is not None:
+        save_model(converted, own)
+        write_converted(own, file)
+    elif family is not None:
+        case, keys, tensors = family
+        save_model(case, own)
+        write_gguf(own, file, stored_as("f32"), keys=keys, tensors=tensors)
+    else:
+        return ""
     ids = list(range(3, 20))
     expected, found = (ingot.LLM(path, precision="f32", threads=1).logits(ids) for path in (own, file))
-    return "yes" if np.array_equal(expected, found) else f"{_difference(found, expected):.1e}"
+    error = _difference(found, expected)
+    return "yes" if error <= TOLERANCE else f"{error:.1e}"
 
 
 def _c(folder: Path) -> str:
@@ -189,17 +209,17 @@ def _line(error: Exception, folder: str = "") -> str:
     return textwrap.shorten(text.removeprefix("emit: "), 120, placeholder=" ...")
 
 
-def _examine(type: str, sender: Connection) -> None:
+def _examine(type: str, known: Row | None, sender: Connection) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    sender.send(examined(type))
+    sender.send(examined(type) if known is None else examined_file(known))
 
 
-def row_of(type: str) -> Row:
-    """The row of a type, by a process of its own that may fail."""
+def row_of(type: str, known: Row | None) -> Row:
+    """The row of a type, by a process of its own that may fail. known: a row of which only the file is examined."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_examine, args=(type, sender))
+    process = context.Process(target=_examine, args=(type, known, sender))
     process.start()
     sender.close()
     try:
@@ -216,13 +236,16 @@ def main() -> None:
     parser.add_argument("types", nargs="*", metavar="TYPE")
     parser.add_argument("--write", action="store_true", help=f"put the rows into {PAGE.name}")
     parser.add_argument("--rest", action="store_true", help="leave out the types that the page has")
+    parser.add_argument("--gguf", action="store_true", help="examine only the GGUF files of types that load")
     options = parser.parse_args()
     rows = read_rows()
     types = options.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     for type in types:
         if options.rest and type in rows:
             continue
-        rows[type] = row_of(type)
+        if options.gguf and (type not in rows or not rows[type].loads):
+            continue
+        rows[type] = row_of(type, rows[type] if options.gguf else None)
         print(rows[type], flush=True)
         if options.write:
             write_rows(rows)

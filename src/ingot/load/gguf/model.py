@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from ingot.errors import LimitError, LoadError
-from ingot.load.gguf.config import config_of
+from ingot.load.gguf.config import Values, architecture_of, config_of
 from ingot.load.gguf.file import read_gguf
-from ingot.load.gguf.tensors import BlockTensor, tensors_of
+from ingot.load.gguf.tensors import tensors_of
 from ingot.load.gguf.tokenizer import tokenizer_files
 from ingot.load.hf.folder import Folder
+from ingot.load.hf.safetensors import StoredTensor
 
 
 class GgufModel(Folder):
@@ -30,15 +31,19 @@ class GgufModel(Folder):
     @cached_property
     def config(self) -> dict[str, Any]:
         """The equivalent of config.json. Raises LoadError, UnsupportedError, LimitError."""
-        return config_of(self.file)
+        return config_of(self.file, self._values)
 
     @cached_property
-    def tensors(self) -> Mapping[str, BlockTensor]:
+    def tensors(self) -> Mapping[str, StoredTensor]:
         """Every tensor by its name in templates. Raises LoadError, UnsupportedError."""
         tokens, rows = self.file.metadata.entries.get("tokenizer.ggml.tokens"), self.config["vocab_size"]
         if tokens is not None and tokens.is_array and len(tokens.value) > rows:
             raise LoadError(f"{self.path}: tensor 'token_embd.weight': got {rows} rows for {len(tokens.value)} tokens")
-        return tensors_of(self.file, self.config["num_attention_heads"], self.config["num_key_value_heads"])
+        return tensors_of(self.file, self._values)
+
+    @cached_property
+    def _values(self) -> Values:
+        return Values(self.file, architecture_of(self.file))
 
     def where(self, name: str) -> str:
         """Return the name of the equivalent of a folder's file, for errors."""

@@ -4,127 +4,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir.dtype import DTYPES, f32
 from ingot.ir.graph import Graph
-from ingot.load.gguf.config import ROPE_TENSORS
+from ingot.load.gguf.architecture import Target
+from ingot.load.gguf.config import Values
 from ingot.load.gguf.file import DECODED, SIZES, GgufFile, GgufTensor
+from ingot.load.gguf.joined import join
 from ingot.load.gguf.rewritten import REWRITTEN
+from ingot.load.gguf.rope import ROPE_TENSORS
+from ingot.load.hf.expression import Expression
 from ingot.load.hf.safetensors import StoredTensor, listed
+from ingot.load.hf.settings import MAX_SIZE
 from ingot.load.hf.strict_json import shown
 from ingot.ops.blocks import ALL_BLOCKS, BLOCKS, FLOAT_BLOCKS, decode_blocks
 from ingot.support.files import release
 
 _PIECE_BYTES = 1 << 20  # of blocks that are decoded at a time to inspect their elements
-_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z_]+)(?:\.(0|[1-9]\d{0,4}))?\.(weight|bias)")
-_NORMS_AFTER = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The names in templates of a file's tensors: the beginning of a layer's, and of other tensors and in layers, by
-    the names in files.
-
-    halves: the file has the rows of queries and keys in pairs that are rotated. qkv: the file has all queries, then all
-    keys; the template has them head by head. {expert} in a name: the file has all experts in one tensor.
-    """
-
-    layer: str
-    outside: dict[str, str]
-    inside: dict[str, str]
-    halves: bool = False
-    qkv: bool = False
-
-
-def _like_llama(
-    more: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None, *, halves: bool = False
-) -> _Names:
-    outside = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-    inside = {
-        "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
-        "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm",
-        "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-    }  # fmt: skip
-    return _Names("model.layers.", outside | dict(others or {}), inside | dict(more or {}), halves)
-
-
-def _experts(router: str, path: str, gate: str, up: str, down: str) -> dict[str, str]:
-    parts = {"gate": gate, "up": up, "down": down}
-    return {"ffn_gate_inp": router} | {f"ffn_{part}_exps": f"{path}.{{expert}}.{name}" for part, name in parts.items()}
-
-
-_OF_EXPERTS = _experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")
-_OF_SHARED = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")}
-_GPT_2 = {
-    "attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2",
-    "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
-}  # fmt: skip
-_NAMES = {
-    "llama": _like_llama(
-        _experts("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2"), halves=True
-    ),
-    "granite": _like_llama(halves=True),
-    "smollm3": _like_llama(halves=True),
-    **dict.fromkeys(("olmo", "arcee"), _like_llama(halves=True)),
-    **dict.fromkeys(("qwen3moe", "olmoe"), _like_llama(_OF_EXPERTS)),
-    "qwen2moe": _like_llama(_OF_EXPERTS | _OF_SHARED | {"ffn_gate_inp_shexp": "mlp.shared_expert_gate"}),
-    "gpt-oss": _like_llama(
-        _experts("mlp.router", "mlp.experts", "gate_proj", "up_proj", "down_proj")
-        | {"attn_sinks": "self_attn.sinks", "post_attention_norm": "post_attention_layernorm"}
-    ),
-    "seed_oss": _like_llama({"post_attention_norm": "post_attention_layernorm"}),
-    "chatglm": _like_llama({"ffn_up": "mlp.gate_up_proj"}),
-    "glm4": _like_llama({
-        "ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm",
-        "post_ffw_norm": "post_mlp_layernorm",
-    }),
-    "phi2": _like_llama(
-        {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
-        {"output_norm": "model.final_layernorm"},
-    ),
-    "exaone": _Names(
-        "transformer.h.",
-        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
-        {
-            "attn_norm": "ln_1", "attn_output": "attn.attention.out_proj", "ffn_norm": "ln_2",
-            "ffn_gate": "mlp.c_fc_0", "ffn_up": "mlp.c_fc_1", "ffn_down": "mlp.c_proj",
-            **{f"attn_{part}": f"attn.attention.{part}_proj" for part in "qkv"},
-        },
-    ),
-    **dict.fromkeys(("gemma2", "gemma3", "olmo2", "exaone4"), _like_llama(_NORMS_AFTER)),
-    "phi3": _like_llama({"ffn_up": "mlp.gate_up_proj"}),
-    "stablelm": _like_llama(
-        {f"attn_{part}_norm": f"self_attn.{part}_layernorm.norms.{{head}}" for part in "qk"}
-    ),
-    "starcoder2": _like_llama({"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}),
-    **dict.fromkeys(("gpt2", "starcoder"), _Names(
-        "transformer.h.",
-        {
-            "token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f",
-            "output": "lm_head",
-        },
-        _GPT_2,
-    )),
-    "gptneox": _Names(
-        "gpt_neox.layers.",
-        {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
-        {
-            "attn_norm": "input_layernorm", "attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
-            "ffn_norm": "post_attention_layernorm", "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h",
-        },
-        qkv=True,
-    ),
-}  # fmt: skip
+_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z0-9_.]+)")
+_OF_EXPERT = re.compile(r"([a-z_]+)\.(0|[1-9]\d{0,4})")  # the matrix of one expert, in older files
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +51,7 @@ class BlockTensor(StoredTensor):
     @property
     def is_quantized(self) -> bool:
         """Whether the tensor is stored in quantized blocks that kernels read."""
-        return self._read_type in BLOCKS
+        return self.read_type in BLOCKS
 
     @property
     def becomes_floats(self) -> bool:
@@ -156,10 +60,10 @@ class BlockTensor(StoredTensor):
 
     def add_to(self, graph: Graph, name: str) -> str:
         """Add the elements to a graph, with rows reordered: a weight, or the decoded value of blocks."""
-        if self._read_type not in ALL_BLOCKS:
+        if self.read_type not in ALL_BLOCKS:
             return self._in_order(graph, graph.add_weight(name, self.array()))
         blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
-        return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self._read_type, dtype=f32).output
+        return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.read_type, dtype=f32).output
 
     def array(self) -> np.ndarray:
         """Return the elements, if they are not blocks: a view of the mapped file, or rewritten numbers."""
@@ -167,20 +71,20 @@ class BlockTensor(StoredTensor):
 
     def pieces(self) -> Iterator[np.ndarray]:
         """Yield the elements, some megabytes at a time; blocks are decoded."""
-        if self._read_type not in ALL_BLOCKS:
+        if self.read_type not in ALL_BLOCKS:
             yield from super(BlockTensor, self).pieces()
             return
         rows = self._blocks()
         flat = rows.reshape(-1, rows.shape[-1])
         step = max(1, _PIECE_BYTES // max(1, rows.shape[-1]))
         for row in range(0, len(flat), step):
-            yield decode_blocks(flat[row : row + step], type=self._read_type, dtype=f32).reshape(-1)
+            yield decode_blocks(flat[row : row + step], type=self.read_type, dtype=f32).reshape(-1)
             if self.type not in REWRITTEN:
                 release(flat[row : row + step])
 
     @property
-    def _read_type(self) -> str:
-        """The type as which it is read."""
+    def read_type(self) -> str:
+        """The type as which it is read: f32, f16, bf16 or a type of blocks."""
         return REWRITTEN[self.type].type if self.type in REWRITTEN else self.type
 
     def _blocks(self) -> np.ndarray:
@@ -206,13 +110,14 @@ class BlockTensor(StoredTensor):
         return graph.add("reshape", [found], f"{stored}.ordered", shape=(rows, *rest)).output
 
 
-def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTensor]:
+def tensors_of(file: GgufFile, values: Values) -> dict[str, StoredTensor]:
     """Return the tensors of a language model by their names in templates, without those of rotary angles.
 
-    Raises UnsupportedError for types that no op decodes, LoadError for duplicate names and invalid heads.
+    values: of the names of its architecture. Raises UnsupportedError for types that no op decodes, LoadError for
+    duplicate names and shapes that do not fit.
     """
-    names = _NAMES.get(file.metadata.text("general.architecture") or "", _like_llama())
-    tensors: dict[str, BlockTensor] = {}
+    layout = _Layout(file, values)
+    tensors: dict[str, StoredTensor] = {}
     unsupported: list[str] = []
     for tensor in file.tensors.values():
         if tensor.name in ROPE_TENSORS:
@@ -220,41 +125,131 @@ def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTens
         if tensor.type not in DECODED:
             unsupported.append(f"tensor {shown(tensor.name)} is {tensor.type}")
             continue
-        name, part = _named(tensor.name, names)
-        if name in tensors:
-            raise LoadError(f"{file.path}: tensors {shown(tensors[name].name)} and {shown(tensor.name)} mean the same")
-        found = {"attn_q": heads, "attn_k": kv_heads}.get(part, 0) if names.halves else 0
-        order: tuple[int, int, int] | None = None
-        if found and tensor.shape:
-            order = (found, max(1, tensor.shape[0] // (2 * found)), 2)
-        elif names.qkv and part == "attn_qkv":
-            order = (1, 3, heads)
-        if order and (not tensor.shape or not tensor.shape[0] or tensor.shape[0] % math.prod(order)):
-            raise LoadError(f"{file.path}: tensor {shown(tensor.name)}: got {list(tensor.shape)} for {heads} heads")
-        tensors[name] = _stored(tensor, file, order)
+        for name, stored in layout.placed(tensor):
+            if name in tensors:
+                both = f"{shown(tensors[name].name)} and {shown(tensor.name)}"
+                raise LoadError(f"{file.path}: tensors {both} mean the same")
+            tensors[name] = stored
     if unsupported:
         raise UnsupportedError(f"{file.path}: {listed(unsupported)}; types are {', '.join(DECODED)}")
-    return tensors
+    return tensors | layout.joined() | layout.values()
 
 
-def _stored(tensor: GgufTensor, file: GgufFile, order: tuple[int, int, int] | None) -> BlockTensor:
-    read = REWRITTEN[tensor.type].type if tensor.type in REWRITTEN else tensor.type
-    dtype, shape = DTYPES.get(read, f32), tensor.shape
-    if len(shape) == 3:  # the matrices of experts, one below the other
-        shape = (shape[0] * shape[1], shape[2])
-    elif tensor.name.endswith("ffn_gate_inp_shexp.weight") and len(shape) == 1:  # a matrix of one row
-        shape = (1, *shape)
-    return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, tensor.content, tensor.type, order)
+class _Layout:
+    """Where the tensors of a file are in the template, by the data of its architecture."""
+
+    def __init__(self, file: GgufFile, values: Values):
+        self._file, self._names, self._architecture = file, values.names, values.architecture
+        self._parts: dict[tuple[str, str], BlockTensor] = {}  # of joined weights, by layer and name in it
+        self._joined = {part.tensor for joined in self._architecture.joined for part in joined.parts}
+
+    def placed(self, tensor: GgufTensor) -> list[tuple[str, BlockTensor]]:
+        """Return a tensor with its name in the template, or with its own if the architecture does not have it.
+
+        There are several for a tensor that is several weights, and none for a part of a joined weight, which is kept,
+        and for layers that predict later tokens, which are not read.
+        """
+        found = _LAYER.fullmatch(tensor.name)
+        layer, rest = (None, tensor.name) if found is None else (int(found[1]), found[2])
+        first = self._names["layers"]
+        if layer is not None and first <= layer < first + self._names["predicting"]:
+            return []
+        if layer is not None and rest in self._joined:
+            self._parts[str(layer), rest] = self._stored(tensor, None, layer)
+            return []
+        targets = self._architecture.tensors if layer is None else self._architecture.layer_tensors
+        (target, end), expert = _target(targets, rest), ""
+        numbered = _OF_EXPERT.fullmatch(rest.rpartition(".")[0])
+        if target is None and numbered is not None:
+            target, end = _target(targets, f"{numbered[1]}_exps.{rest.rpartition('.')[2]}")
+            expert = numbered[2]
+        if target is None:
+            return [(tensor.name, self._stored(tensor, None, None))]
+        names = self._names if layer is None else self._names | {"layer": layer}
+        is_first = target.when is None or target.when.evaluate(names)
+        name = f"{'' if layer is None else self._path(str(layer))}{target.name if is_first else target.other}{end}"
+        if expert:
+            name = name.replace("{expert}", expert)
+        stored = self._stored(tensor, target, layer)
+        if "{part}" not in name:
+            return [(name, stored)]
+        return [(name.replace("{part}", str(i)), part) for i, part in enumerate(_apart(stored))]
+
+    def joined(self) -> dict[str, StoredTensor]:
+        """Return the weights whose parts the file has, by their names in the template. Raises LoadError."""
+        found: dict[str, StoredTensor] = {}
+        for layer in dict.fromkeys(layer for layer, _ in self._parts):
+            for joined in self._architecture.joined:
+                stored = [self._parts.get((layer, part.tensor)) for part in joined.parts]
+                there = [each for each in stored if each is not None]
+                if not there:
+                    continue
+                if len(there) < len(stored):
+                    missing = joined.parts[stored.index(None)].tensor
+                    raise LoadError(
+                        f"{self._file.path}: no tensor 'blk.{layer}.{missing}', expected one for {joined.name}"
+                    )
+                found[f"{self._path(layer)}{joined.name}"] = join(there, [part.is_transposed for part in joined.parts])
+        return found
+
+    def values(self) -> dict[str, StoredTensor]:
+        """Return the weights of one number that the metadata have, by their names in the template."""
+        found: dict[str, StoredTensor] = {}
+        for name, expression in self._architecture.layer_values.items():
+            for layer in range(self._names["layers"]):
+                number = np.array([expression.number(self._names | {"layer": layer})], np.float32)
+                full = f"{self._path(str(layer))}{name}"
+                found[full] = StoredTensor(full, f32, (1,), self._file.path, 0, number.tobytes())
+        return found
+
+    def _path(self, layer: str) -> str:
+        return self._architecture.layer.replace("{layer}", layer)
+
+    def _stored(self, tensor: GgufTensor, target: Target | None, layer: int | None) -> BlockTensor:
+        file, read = self._file, REWRITTEN[tensor.type].type if tensor.type in REWRITTEN else tensor.type
+        shape = tensor.shape
+        order: tuple[int, int, int] | None = None
+        if target is not None:
+            names = self._names | {"layer": layer} if layer is not None else self._names
+            if target.swap and shape:
+                outer, first, second = self._fitted(tensor, target.swap, names, shape[0])
+                order = outer, first, second
+            if target.shape:
+                shape = self._fitted(tensor, target.shape, names, math.prod(shape))
+                is_cut = read in ALL_BLOCKS and shape[-1] != tensor.shape[-1]  # across blocks
+                if is_cut or math.prod(shape) != math.prod(tensor.shape):
+                    raise self._misfit(tensor, list(shape))
+            elif "{expert}" in target.name and len(shape) == 3:  # the matrices of experts, one below the other
+                shape = (shape[0] * shape[1], shape[2])
+        dtype = DTYPES.get(read, f32)
+        return BlockTensor(tensor.name, dtype, shape, file.path, tensor.offset, tensor.content, tensor.type, order)
+
+    def _fitted(
+        self, tensor: GgufTensor, numbers: Sequence[Expression], names: Mapping[str, Any], size: int
+    ) -> tuple[int, ...]:
+        """Return numbers whose product divides a size; one of them may be -1, what the others leave of the size."""
+        found = [number.integer(names, -1, MAX_SIZE) for number in numbers]
+        known = math.prod(number for number in found if number != -1)
+        fitted = tuple(size // known if number == -1 else number for number in found) if known else ()
+        if not fitted or not math.prod(fitted) or size % math.prod(fitted):
+            raise self._misfit(tensor, found)
+        return fitted
+
+    def _misfit(self, tensor: GgufTensor, expected: list[int]) -> LoadError:
+        got = f"got {list(tensor.shape)}, expected rows of {expected}"
+        return LoadError(f"{self._file.path}: tensor {shown(tensor.name)}: {got}")
 
 
-def _named(name: str, names: _Names) -> tuple[str, str]:
-    """Return a tensor's name in templates, and its part of a layer; an unknown name is returned unchanged."""
-    found = _LAYER.fullmatch(name)
-    if found is not None:
-        layer, part, expert, last = found.groups()
-        path = names.inside.get(part if expert is None else f"{part}_exps")
-        if path is not None:
-            path = f"{names.layer}{layer}.{path.replace('{expert}', expert or '{expert}')}"
-            return (path if part == "attn_sinks" else f"{path}.{last}"), part
-    path, _, last = name.rpartition(".")
-    return (f"{names.outside[path]}.{last}", "") if path in names.outside else (name, "")
+def _apart(tensor: BlockTensor) -> list[BlockTensor]:
+    """Return the parts of a tensor along its first dim."""
+    count, *shape = tensor.shape
+    each = tensor.nbytes // count if count else 0
+    return [replace(tensor, shape=tuple(shape), offset=tensor.offset + i * each) for i in range(count)]
+
+
+def _target(targets: Mapping[str, Target], name: str) -> tuple[Target | None, str]:
+    """Return the target of a name, and what follows it in the template: nothing, or `.weight` or `.bias`."""
+    if name in targets:
+        return targets[name], ""
+    stem, dot, last = name.rpartition(".")
+    return (targets[stem], f"{dot}{last}") if stem in targets and last in ("weight", "bias") else (None, "")

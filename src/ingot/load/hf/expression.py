@@ -10,6 +10,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Collection, Mapping
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,11 @@ def _power(a: float, b: float) -> Any:
     return a**b
 
 
+def _normal_share(bound: float) -> float:
+    """Return the share of a standard normal distribution below a bound."""
+    return NormalDist().cdf(bound)
+
+
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -84,7 +90,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 _CALLS: dict[str, Callable[..., Any]] = {
     "min": min, "max": max, "int": int, "log": math.log, "bf16": _rounded, "len": _length, "indices": _indices,
-    "index": _index,
+    "index": _index, "normal_share": _normal_share,
 }  # fmt: skip
 _WORDS = {"true": True, "false": False, "null": None}
 _SYNTAX = (

@@ -19,7 +19,9 @@ KINDS: dict[str, dict[str, str | None]] = {
         "scales": "null", **_CONV,
     },
     "gated_delta": {
-        "heads": None, "head_dim": None, "key_heads": None, "key_dim": None, "layout": "'separate'", "norm_eps": None,
+        "heads": None, "head_dim": None, "key_heads": None, "key_dim": None, "layout": "'separate'",
+        "values": "'grouped'",
+        "norm_eps": None,
         "decay": "'head'", "decay_rank": "0", "least_decay": "null", "beta_factor": "1", "gate": "'silu'",
         "gate_rank": "0", "out": "'o_proj'", **_CONV,
     },

@@ -116,7 +116,9 @@ class _Layer:
         return _Layer(self.builder, replace(self.step, path=self.path(name)), self._slots)
 
     def rate(self, *shape: int) -> str:
-        """Return -exp(A_log), the rates at which a state decays."""
+        """Return the rates at which a state decays: the weight A of a file that has it, else -exp(A_log)."""
+        if self.builder.weights.has(self.builder.full_path(self.path("A"))):
+            return self.weight("A", *shape)
         stored = self.weight("A_log", *shape) if len(shape) > 1 else self.vector("A_log", *shape)
         return self.add("neg", self.add("exp", stored, hint="rate"), hint="rate")
 
@@ -287,6 +289,10 @@ def _gated_delta(layer: _Layer, x: str) -> str:
     mixed, gate, beta, step = (_delta_apart if is_apart else _delta_inputs)(layer, x, heads, dim, key_heads, key_dim)
     query, key, values = layer.parts(layer.add("silu", mixed), keys, keys, inner)
     query, key = (layer.norm(layer.heads(each, key_heads, key_dim), eps=_LENGTH_EPS / key_dim) for each in (query, key))
+    if layer.word("values", "grouped", "tiled") == "tiled":  # the head of values i has the head i % key_heads of keys
+        query, key = (
+            layer.add("concat", *[each] * (heads // key_heads), hint="tiled", axis=1) for each in (query, key)
+        )
     # A norm by the root mean square is one by the length, times the root of the size.
     key = layer.add("mul", key, layer.builder.constant(key_dim**-0.5), hint="key")
     beta = layer.builder.scaled(layer.number("beta_factor"), layer.add("sigmoid", beta, hint="beta"))
@@ -320,20 +326,24 @@ def _delta_decay(layer: _Layer, step: str, heads: int, key_dim: int) -> str:
 def _delta_inputs(layer: _Layer, x: str, heads: int, dim: int, key_heads: int, key_dim: int) -> _Delta:
     """Compute the inputs of the delta rule with two or four projections."""
     keys, inner, width = key_heads * key_dim, heads * dim, layer.width
-    if layer.word("layout", "separate", "grouped") == "separate":
-        sizes = {"qkv": 2 * keys + inner, "z": inner, "b": heads, "a": heads}
-        projected, gate, beta, step = (layer.linear(f"in_proj_{n}", x, width, size) for n, size in sizes.items())
-    else:
-        each = heads // key_heads  # of the values, for one head of keys
+    is_grouped = layer.word("layout", "separate", "grouped") == "grouped"
+    each = heads // key_heads  # of the values, for one head of keys
+    if is_grouped and not layer.builder.weights.has(layer.builder.full_path(layer.path("in_proj_qkv.weight"))):
         both = layer.linear("in_proj_qkvz", x, width, 2 * keys + 2 * inner)
         both = layer.heads(both, key_heads, 2 * key_dim + 2 * each * dim)
         parts = layer.parts(both, key_dim, key_dim, each * dim, each * dim)
         query, key, values, gate = (
             layer.heads(part, size) for part, size in zip(parts, (keys, keys, inner, inner), strict=True)
         )
+        projected = layer.add("concat", query, key, values, hint="qkv", axis=1)
+    else:  # GGUF files have these two apart
+        projected = layer.linear("in_proj_qkv", x, width, 2 * keys + inner)
+        gate = layer.linear("in_proj_z", x, width, inner)
+    if is_grouped:
         logits = layer.heads(layer.linear("in_proj_ba", x, width, 2 * heads), key_heads, 2 * each)
         beta, step = (layer.heads(part, heads) for part in layer.parts(logits, each, each))
-        projected = layer.add("concat", query, key, values, hint="qkv", axis=1)
+    else:
+        beta, step = (layer.linear(f"in_proj_{name}", x, width, heads) for name in "ba")
     return _Delta(layer.conv(["conv1d"], projected, [2 * keys + inner]), gate, beta, step)
 
 

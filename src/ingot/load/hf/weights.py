@@ -165,9 +165,14 @@ class Weights:
         """Return the matrices in one tensor as an f32 value [count, outputs, inputs].
 
         shape: of the tensor; transposed: whether each matrix is [inputs, outputs]; is_flat: whether the tensor's first
-        two dims are one.
+        two dims are one. In a folder whose matrices all have rows of outputs, each is [outputs, inputs], and flat if it
+        has two dims.
         """
         count, rows, columns = shape
+        if self._folder.has_rows_of_outputs:
+            rows, columns = (columns, rows) if transposed else (rows, columns)
+            stored = self._folder.tensors.get(name)
+            shape, transposed, is_flat = (count, rows, columns), False, stored is not None and len(stored.shape) == 2
         if self._is_quantized(name):
             rows, columns = (columns, rows) if transposed else (rows, columns)
             value = self.value(name, (count * rows, columns), where)
