@@ -1,5 +1,5 @@
 async function main() {
-  const data = await read(), stages = data.stages, names = Object.keys(stages);
+  const data = await read('data'), stages = data.stages, names = Object.keys(stages);
   byId('name').textContent = data.name;
   const ports = (rows) => (rows ?? []).slice(0, 4).map((row) => `${row.name}: ${row.type}`).join(', ');
   const assumed = Object.keys(data.assumed ?? {});
@@ -50,15 +50,17 @@ async function main() {
     });
   };
 
+  let asked = 0; // how often details were shown: the C of an earlier node comes too late
   function details(node) {
-    const aside = byId('details');
+    const aside = byId('details'), now = ++asked;
     aside.replaceChildren();
     if (node < 0) {
       aside.append(element('p', 'Click a node to see its details. Drag to move, use the wheel or two fingers to zoom.'));
       return;
     }
     aside.append(element('h2', stages[shown].ops[node]), described(stages[shown], node));
-    for (const [name, found] of related(node)) {
+    const others = related(node);
+    for (const [name, found] of others) {
       if (!found.length) continue;
       const links = element('div', `${stages[name].title}:`, {class: 'links'});
       for (const i of found) {
@@ -68,6 +70,8 @@ async function main() {
       }
       aside.append(links);
     }
+    const steps = shown === 'plan' ? [node] : others.find(([name]) => name === 'plan')?.[1] ?? [];
+    if (steps.length) codeOf().then((code) => asked === now && showCode(aside, stages.plan, steps, code));
   }
 
   function search(isMoving = true) {
@@ -98,12 +102,20 @@ async function main() {
   });
   byId('fit').addEventListener('click', () => drawing.fit());
 
+  // A node by its name, in the graph of a stage.
+  function goTo(stage, name) {
+    open('graph');
+    show(stage, stages[stage].names.indexOf(name));
+  }
+
   const paintMemory = showMemory(data.arena, {about: byId('memory-about'), canvas: byId('map'), told: byId('memory-tensor')});
   const built = {
     passes: () => showPasses(byId('passes'), data.passes), errors: () => showErrors(byId('errors'), data.errors),
-    time: () => showTimes(byId('time'), data), weights: () => showWeights(byId('weights'), data.weights),
+    time: () => showTimes(byId('time'), data), warnings: () => showWarnings(byId('warnings'), data.warnings, goTo), weights: () => showWeights(byId('weights'), data.weights),
   };
-  addTabs({graph: 'Graph', passes: 'Passes', memory: 'Memory', time: 'Time', errors: 'Errors', weights: 'Weights'}, (id) => {
+  const count = data.warnings.reduce((sum, kind) => sum + kind.count, 0);
+  const warnings = count ? `Warnings (${count.toLocaleString('en')})` : 'Warnings';
+  const open = addTabs({graph: 'Graph', passes: 'Passes', memory: 'Memory', time: 'Time', errors: 'Errors', weights: 'Weights', warnings}, (id) => {
     built[id]?.(); // on first use: the tables are long
     delete built[id];
     id === 'memory' ? paintMemory() : drawing.draw();
