@@ -48,10 +48,11 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """The C of a step: its block, and the opening of the loop around it, "" for a step of its own."""
+    """The C of a step: its block, the opening of the loop around it, "" for a step of its own, and its iteration."""
 
     code: str
     loop: str
+    iteration: int
 
 
 def step_texts(entry: Entry, face: Interface) -> list[StepText]:
@@ -226,11 +227,12 @@ class _Writer:
         found: list[StepText] = []
         for stretch in self._stretches:
             if stretch.times == 1:
-                found.append(StepText(textwrap.dedent(self._step(stretch, stretch.begin, "  ")), ""))
+                found.append(StepText(textwrap.dedent(self._step(stretch, stretch.begin, "  ")), "", 0))
                 continue
             opening, body = self._loop(stretch)
             loop = textwrap.dedent(opening)
-            found += [StepText(textwrap.dedent(each), loop) for each in body] * stretch.times
+            code = [textwrap.dedent(each) for each in body]
+            found += [StepText(each, loop, iteration) for iteration in range(stretch.times) for each in code]
         return found
 
     def _tensors(self, pointers: Sequence[Pointer]) -> list[Tensor]:

@@ -118,13 +118,19 @@ def _details(view: View, item: Item, more: _More) -> list[list[str]]:
     rows += [["computes", _typed(view.edges.get(name), name)] for name in item.results]
     rows += _of_step(item, more)
     rows += [[key, str(value)[:_DETAIL]] for key, value in item.attributes.items()]
-    rows += [[key, f"{value:,}" if isinstance(value, int) else str(value)] for key, value in item.facts.items()]
+    rows += [[key, _fact(value)] for key, value in item.facts.items()]
     for name in item.results:
         edge = view.edges.get(name)
         if edge is not None and "offset" in edge.facts:
             rows.append(["address", f"{edge.facts['region']} from byte {edge.facts['offset']:,}"])
     rows += [["from", f"{source.op} {source.name}".strip()] for source in item.sources]
     return rows
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _of_step(item: Item, more: _More) -> Iterator[list[str]]:

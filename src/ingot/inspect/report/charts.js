@@ -144,7 +144,7 @@ function showPasses(section, passes) {
 
 function showErrors(section, errors) {
   if (!errors) {
-    section.append(element('p', 'No errors: the model was not compared for this report.'));
+    section.append(element('p', 'No errors: the model was not compared for this report, which --compare does.'));
     return;
   }
   section.append(element('pre', errors.text.split('\n').filter((line) => !line.includes('|')).join('\n'), {class: 'said'}));

@@ -2,26 +2,25 @@
 let unpacked = null;
 const codeOf = () => unpacked ??= read('code');
 
-// The C of some steps of a plan, below the details of a node. steps: their numbers; code: of this model.
+// The C of some steps of a plan, in the details of a node: that of the steps first, that of their kernels last.
 function showCode(aside, stage, steps, code) {
   if (!code) return;
+  const about = aside.querySelector('dl');
   if (code.omitted) {
-    aside.append(element('p', `No C: ${code.omitted}.`, {class: 'note'}));
+    about.before(element('p', `No C: ${code.omitted}.`, {class: 'note'}));
     return;
   }
   const kernels = new Set();
   for (const step of steps) {
     if (!code.steps[step]) continue;
-    const [text, loop] = code.steps[step].map((number) => code.texts[number]);
-    const part = folded(`C of ${stage.ops[step]} ${stage.names[step]}`, loop ? `${loop}    ${indented(text)}` : text);
+    const [text, loop, layer] = code.steps[step], part = folded(`C of ${stage.ops[step]} ${stage.names[step]}`, code.texts[text]);
     part.open = true;
-    aside.append(part);
+    about.before(part);
+    if (code.texts[loop]) about.before(folded(`The loop around it, where layer is ${layer}`, code.texts[loop]));
     kernels.add(stage.ops[step]);
   }
   for (const kernel of kernels) aside.append(folded(`C of the kernel ${kernel}`, code.kernels[kernel]));
 }
-
-const indented = (text) => text.trimEnd().replaceAll('\n', '\n    ');
 
 function folded(title, text) {
   const part = element('details', '', {class: 'code'});

@@ -9,7 +9,7 @@ from ingot.compile import Compiled
 from ingot.emit.c import refusals
 from ingot.emit.interface import PREFIX, RUN, interface
 from ingot.emit.kernels import check_precision, kernel_text
-from ingot.emit.steps import step_texts
+from ingot.emit.steps import StepText, step_texts
 from ingot.errors import UnsupportedError
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.view import View
@@ -22,7 +22,8 @@ def code_document(model: InspectedModel) -> dict[str, Any]:
     """Return the C of each item of the plan, and of the kernels that they call.
 
     texts: pieces of C, each once. steps: for each item, the numbers of its text and of the opening of the loop around
-    it, or null where there is none. kernels: the definition of each kernel. omitted: why there is no C, else "".
+    it (an empty text where there is none), and its iteration; or null for an item without C. kernels: the definition of
+    each kernel. omitted: why there is no C, else "".
     """
     view = model.view("plan")
     reason = _refusal(model)
@@ -31,9 +32,10 @@ def code_document(model: InspectedModel) -> dict[str, Any]:
         return document
     texts: dict[str, int] = {}
     document["steps"] = [
-        None if each is None else [texts.setdefault(text, len(texts)) for text in each]
+        None if each is None
+        else [*(texts.setdefault(text, len(texts)) for text in (each.code, each.loop)), each.iteration]
         for each in _codes(view, model.uninterrupted)
-    ]
+    ]  # fmt: skip
     kernels = {
         name: kernel_text(name)
         for name in dict.fromkeys(item.op for item, step in zip(view.items.values(), document["steps"], strict=True)
@@ -57,14 +59,14 @@ def _refusal(model: InspectedModel) -> str:
     return next(iter(refusals(model.uninterrupted)), "")
 
 
-def _codes(view: View, compiled: Compiled) -> list[tuple[str, str] | None]:
-    """Return the code and the loop of each item of a plan. Steps that are planned differently have none."""
+def _codes(view: View, compiled: Compiled) -> list[StepText | None]:
+    """Return the C of each item of a plan. Steps that are planned differently have none."""
     face = interface({RUN: compiled}, PREFIX)
     (entry,) = face.entries
-    found: dict[tuple[str, str], tuple[str, str]] = {}
+    found: dict[tuple[str, str], StepText] = {}
     seen: Counter[str] = Counter()
     for step, text in zip(entry.planned.steps, step_texts(entry, face), strict=True):
         seen[step.node] += 1
         number = seen[step.node]
-        found[step.node if number == 1 else f"{step.node}#{number}", step.kernel] = (text.code, text.loop)
+        found[step.node if number == 1 else f"{step.node}#{number}", step.kernel] = text
     return [found.get((item.name, item.op)) for item in view.items.values()]

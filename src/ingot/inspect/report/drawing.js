@@ -397,7 +397,7 @@ function table(columns, rows) {
 
 function showTimes(section, data) {
   if (!data.measured) {
-    section.append(element('p', 'No times: the model was not run for this report.'));
+    section.append(element('p', 'No times: the model was not run for this report, which --measure does.'));
     return;
   }
   const total = data.measured.reduce((sum, row) => sum + row.nanoseconds, 0), ops = new Map();

@@ -17,6 +17,7 @@ from ingot.session.reports import refusals
 _MOST_ROWS = 200  # of one kind
 # The kernels that accept what no other kernel of their op does: they read matrices and filters without packing.
 _GENERAL = frozenset({"conv2d_f32", "matmul_f32", "matmul_f32_bf16", "matmul_tn_f32", "product_f64", "product_i64"})
+_READERS = ("gemm_", "gemv_", "matmul_", "conv2d_", "expert_matmul_", "lstm_", "gru_", "rnn_")  # kernels of products
 _LEAST_SHARE = 0.1  # of the measured time, from which on one task of several threads is reported
 _OTHER_SIZE = 64  # of open dims, for which kernels are chosen, too
 _MOST_NODES = 2000  # of a graph that is compiled again for this
@@ -100,8 +101,9 @@ def _kinds_of_program(model: InspectedModel, measured: list[dict[str, Any]] | No
         )  # fmt: skip
     if measured and model.target.threads > 1:
         yield _Kind(
-            "Steps of one task", f"One of {model.target.threads} threads computes them; each takes at least a tenth of the time.",
-            "plan", _alone(measured),
+            "Steps of one task",
+            f"One of {model.target.threads} threads computes them; each takes at least a tenth of the time.", "plan",
+            _alone(measured),
         )  # fmt: skip
 
 
@@ -169,7 +171,7 @@ def _wide_weights(view: View) -> Iterator[Row]:
     if not any(DTYPES[edge.dtype].bits <= 16 for edge in weights.values() if edge.dtype in DTYPES):
         return
     for item in view.items.values():
-        for name in item.operands:
+        for name in item.operands if item.op.startswith(_READERS) else ():
             edge = weights.get(name or "")
             if edge is not None and edge.dtype == "f32" and "packed_weight" in edge.facts and _is_matrix(edge.shape):
                 yield str(name), f"read by {item.op} for {item.name}", int(edge.nbytes or 0)
@@ -203,5 +205,3 @@ def _alone(measured: list[dict[str, Any]]) -> Iterator[Row]:
     for row in measured:
         if row["parts"] == 1 and row["nanoseconds"] >= _LEAST_SHARE * total:
             yield row["node"], f"{row['kernel']}: {row['nanoseconds'] / total:.0%} of the time", 0
-
-
