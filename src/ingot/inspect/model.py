@@ -147,7 +147,7 @@ class InspectedModel:
     def with_sizes(self, sizes: Mapping[str, int]) -> InspectedModel:
         """Return this model, which is no language model, with other sizes of some dims. Raises as the constructor."""
         return InspectedModel(
-            self.path, dims=self._dims | sizes, precision=self._precision, threads=self._threads, mode=self._mode,
+            self.path, dims={**self._dims, **sizes}, precision=self._precision, threads=self._threads, mode=self._mode,
             assumed=self._assumed, executor=self._executor, template=self._template,
         )  # fmt: skip
 

@@ -23,6 +23,7 @@ from ingot.inspect.comparison.language import (
     transformers_side,
 )
 from ingot.inspect.comparison.sides import Arrays, Planned, Recorded, Reference, Side
+from ingot.inspect.comparison.torch_part import TorchParts
 from ingot.inspect.model import is_language_model
 from ingot.inspect.stages import SIDES, TRANSFORMERS
 from ingot.ir.graph import Graph
@@ -61,7 +62,7 @@ class Prepared:
     feeds: dict[str, Any]
     a: Callable[[], Side]
     b: Callable[[], Side]
-    part_a: Build | None
+    part_a: Build
     part_b: Build | None
     after_passes: Build | None
     rounds: bool
@@ -109,10 +110,11 @@ def prepare(wanted: Wanted, a: str, b: str, precision: Precision | None, threads
     graph, feeds, stored = wanted.opened()
     precision = agreed_precision(precision, stored)
     build_a, part_a = _builds(a, wanted, graph, precision, count)
-    named, part_b = graph, None
+    named = graph
+    part_b: Build | None = None
     if b in SIDES:
         build_b, part_b = _builds(b, wanted, graph, F32, count)
-        if b == "onnxruntime":  # a part that Ingot exports has the faults of loading, which B is to show
+        if b in ("onnxruntime", "torch"):  # a part that Ingot exports has the faults of loading, which B is to show
             part_b = None
     elif b == TRANSFORMERS:
         raise InputError(f"compare: side B {b} needs a language model, got {wanted.title}")
@@ -129,12 +131,13 @@ def prepare(wanted: Wanted, a: str, b: str, precision: Precision | None, threads
     )  # fmt: skip
 
 
-def _builds(name: str, wanted: Wanted, graph: Graph, precision: Precision, threads: int) -> tuple[Build, Build | None]:
-    """Return how a side runs the whole model, and how parts of it."""
+def _builds(name: str, wanted: Wanted, graph: Graph, precision: Precision, threads: int) -> tuple[Build, Build]:
+    """Return how a side runs the whole model, and parts of it."""
     if name == "onnxruntime":
         return partial(OnnxSession, wanted.model), exported_side
     if name == "torch":
-        return partial(TorchGraph, wanted.model, wanted.example_inputs), None
+        source = wanted.model, wanted.example_inputs
+        return partial(TorchGraph, *source), TorchParts(*source, graph)
     build = partial(executed_side, name, precision=precision, threads=threads)
     return build, build
 

@@ -142,7 +142,7 @@ def _round_trips(graph: Graph) -> Iterator[Row]:
         if before is None or before.op.name != "cast" or before.operands[0] is None:
             continue
         first, middle, last = (
-            type.dtype.name if isinstance(type := graph.values[name].type, TensorType) else ""
+            found.dtype.name if isinstance(found := graph.values[name].type, TensorType) else ""
             for name in (before.operands[0], before.outputs[0], node.outputs[0])
         )
         if first == last and first and DTYPES[middle].bits < DTYPES[first].bits:
