@@ -122,7 +122,7 @@ def prepare(wanted: Wanted, a: str, b: str, precision: Precision | None, threads
         build_b = partial(Recorded, arrays=_recorded(b))
     else:
         named, _, _ = Wanted(b, inputs=feeds).opened()
-        build_b = Reference
+        build_b = partial(_other_model, b)
     compiled = partial(planned_side, a, mode=Mode(precision=precision), threads=count, passes=())
     after_passes = compiled if a in COMPILED else None
     return Prepared(
@@ -143,24 +143,36 @@ def _builds(name: str, wanted: Wanted, graph: Graph, precision: Precision, threa
 
 
 def _prepared_language(wanted: Wanted, a: str, b: str, precision: Precision | None, threads: int) -> Prepared:
-    for name, more in ((a, ()), (b, (TRANSFORMERS,))):
+    is_model = b not in LANGUAGE_SIDES and os.path.exists(b) and is_language_model(b)
+    for name, more in ((a, ()), (b, (TRANSFORMERS, *([b] if is_model else [])))):
         if name not in (known := (*LANGUAGE_SIDES, *more)):
-            raise InputError(
-                f"compare: no such side of a language model, got {name!r}, expected one of {', '.join(known)}"
-            )
+            expected = f"{', '.join(known)}{'' if name == a else ' or the path of a language model'}"
+            raise InputError(f"compare: no such side of a language model, got {name!r}, expected one of {expected}")
     folder, feeds, context = language_inputs(wanted.title, wanted.inputs or {}, wanted.dims or {}, wanted.seed)
     graph, options = language_graph(a, folder, context, None if precision is None else precision.name, threads)
-    other, plain = language_graph(b, folder, context, F32.name, threads)
-    named = graph if dump(graph, has_sources=False) == dump(other, has_sources=False) else other
+    compared_with = language_inputs(b, {"ids": feeds["ids"]}, {}, 0)[0] if is_model else folder
+    other, plain = language_graph("interpret" if is_model else b, compared_with, context, F32.name, threads)
+    named = graph if not is_model and dump(graph, has_sources=False) == dump(other, has_sources=False) else other
     build_a = partial(language_side, a, options)
     is_other = named is not graph or b == TRANSFORMERS
-    build_b: Build = partial(language_side, b, plain) if b != TRANSFORMERS else partial(transformers_side, wanted.title)
+    build_b: Build = partial(language_side, b, plain)
+    if is_model:
+        build_b = partial(_other_model, b)
+    elif b == TRANSFORMERS:
+        build_b = partial(transformers_side, wanted.title)
     return Prepared(
         wanted.title, graph, named, feeds, partial(build_a, graph, feeds), partial(build_b, named, feeds),
         build_a, None if is_other else build_b,
         partial(planned_language_side, a, options, passes=()) if a in COMPILED else None, False,
         a, precision_of(options.precision), threads,
     )  # fmt: skip
+
+
+def _other_model(path: str, graph: Graph, feeds: Arrays) -> Reference:
+    """Return the reference on another model."""
+    side = Reference(graph, feeds)
+    side.title = os.path.basename(os.path.abspath(path))
+    return side
 
 
 def _recorded(path: str) -> dict[str, np.ndarray]:
