@@ -76,7 +76,8 @@ def test_a_wrong_pass_is_named(without_eps) -> None:
 
 def test_torch_is_judged_node_by_node(without_eps, tmp_path, capsys) -> None:
     """The fault is in Ingot's side: the part is what torch computes in one node of its own."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.manual_seed(0)
     layers = [torch.nn.Linear(8, 16), torch.nn.LayerNorm(16, eps=0.05), torch.nn.GELU(), torch.nn.Linear(16, 4)]
     inputs = np.random.default_rng(0).standard_normal((3, 8), np.float32)
@@ -95,7 +96,8 @@ def test_torch_is_judged_node_by_node(without_eps, tmp_path, capsys) -> None:
 
 def test_torch_runs_the_parts_that_are_its_own() -> None:
     """A linear layer is one node of torch and three of the graph; its weights are those of the part."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Dropout()).eval()
     inputs = {"input": np.ones((3, 8), np.float32)}

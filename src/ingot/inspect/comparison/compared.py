@@ -22,6 +22,8 @@ from ingot.ir.graph import Graph, TensorType
 _HALF = 0.5  # of the energy of all local errors
 _MOST_HEAT = 8  # values whose heat map is kept
 
+_Quality = tuple[float | None, float | None, float | None, float | None]
+
 
 @dataclass(slots=True)
 class _Measured:
@@ -33,7 +35,7 @@ class _Measured:
     detail: str = ""
     accumulated: Error | None = None
     local: Error | None = None
-    quality: tuple[float | None, ...] = (None, None, None, None)
+    quality: _Quality = (None, None, None, None)
     heat: HeatMap | None = None
 
 
@@ -167,8 +169,10 @@ class Compare:
                 found.local = measure(array, expected)
                 found.heat = HeatMap.of(array, expected) if array.size and found.local.maximum else None
                 if is_float(array) and array.size:
-                    quality = noise(array, expected), cosine(array, expected), divergence(array, expected)
-                    found.quality = *quality, kurtosis(expected)
+                    found.quality = (
+                        noise(array, expected), cosine(array, expected), divergence(array, expected),
+                        kurtosis(expected),
+                    )  # fmt: skip
             replaced[name] = replacing(array, expected)
         return replaced
 
