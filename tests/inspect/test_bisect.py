@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,23 +50,71 @@ def test_the_pass_that_builds_a_wrong_step_is_named() -> None:
     assert found is not None and found.name == "merge_matmul" and found.nodes and "+" in found.diff
 
 
-def test_a_wrong_pass_is_named() -> None:
+@pytest.fixture
+def without_eps() -> Iterator[None]:
+    """A wrong pass, while the test runs."""
+
     def change(graph: Graph) -> bool:
         wrong = [n for n in graph.nodes if n.op.name == "layer_norm" and n.attributes["eps"] == 0.05]
         for node in wrong:
             node.attributes["eps"] = 0.0
         return bool(wrong)
 
-    graph, feeds = mlp()
     register_pass("drop_eps", change, after="absorb_scale")
-    try:
-        found = bisect(graph, inputs=feeds)
-    finally:
-        unregister_pass("drop_eps")
+    yield
+    unregister_pass("drop_eps")
+
+
+def test_a_wrong_pass_is_named(without_eps) -> None:
+    graph, feeds = mlp()
+    found = bisect(graph, inputs=feeds)
     assert found.problem == "passes" and found.passes is not None and found.part is not None
     assert found.passes.name == "drop_eps" and found.passes.nodes == ("normed",)
     assert [node.outputs for node in found.part.graph.nodes] == [("normed",)]
     assert "'drop_eps', change" in str(found) and "1 node fails alone, of 8" in str(found)
+
+
+def test_torch_is_judged_node_by_node(without_eps, tmp_path, capsys) -> None:
+    """The fault is in Ingot's side: the part is what torch computes in one node of its own."""
+    import torch
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 16), torch.nn.LayerNorm(16, eps=0.05), torch.nn.GELU(), torch.nn.Linear(16, 4)]
+    inputs = np.random.default_rng(0).standard_normal((3, 8), np.float32)
+    example = (torch.from_numpy(inputs),)
+    found = bisect(torch.nn.Sequential(*layers).eval(), a="torch", b="native", example_inputs=example,
+                   inputs={"input": inputs})  # fmt: skip
+    assert found.problem == "numbers" and found.passes is None and found.part is not None and found.found is not None
+    assert [node.op.name for node in found.part.graph.nodes] == ["layer_norm"]
+    assert found.found.values[0].sources[0].name == "layer_norm"
+    write_bundle(found, tmp_path / "bundle")
+    document = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
+    assert document["reproduced"] and document["weights"]["random"] == ["1.weight", "1.bias"]
+    assert reproduce(tmp_path / "bundle") == 0 and "reproduced: numbers" in capsys.readouterr().out
+    assert "which are not here: a.npz" in (tmp_path / "bundle" / "README.txt").read_text()
+
+
+def test_torch_runs_the_parts_that_are_its_own() -> None:
+    """A linear layer is one node of torch and three of the graph; its weights are those of the part."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Dropout()).eval()
+    inputs = {"input": np.ones((3, 8), np.float32)}
+    pair = prepare(Wanted(model, (torch.ones(3, 8),), inputs), "torch", "float64", None, 1)
+    graph = static(pair.graph, pair.feeds)
+    values = captured(graph, pair.feeds, Reference(graph, pair.feeds))
+    linear = [node.outputs[0] for node in graph.nodes if node.op.name != "relu"]
+    for nodes in (linear, [node.outputs[0] for node in graph.nodes][-1:]):
+        part = cut(graph, nodes, values, pair.feeds)
+        if nodes == linear:
+            (weight,) = (name for name in part.graph.values if name.endswith("weight"))
+            part.graph.values[weight].data = np.zeros((16, 8), np.float32)
+        expected = Reference(part.graph, part.feeds).run()
+        for name, array in pair.part_a(part.graph, part.feeds).run().items():
+            np.testing.assert_allclose(array, expected[name], rtol=1e-6, atol=1e-6)
+    with pytest.raises(UnsupportedError, match="torch has no such value"):
+        pair.part_a(cut(graph, linear[:2], values, pair.feeds).graph, pair.feeds)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
+from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.numpy_helper
@@ -17,7 +20,7 @@ from ingot.inspect.comparison.captured import Captured
 from ingot.inspect.comparison.compared import Compare
 from ingot.inspect.comparison.foreign import OnnxSession
 from ingot.inspect.comparison.heat import HeatMap
-from ingot.inspect.comparison.measure import cosine, divergence, measure, noise, permuted_axes
+from ingot.inspect.comparison.measure import cosine, divergence, kurtosis, measure, noise, permuted_axes
 from ingot.inspect.comparison.result import Comparison
 from ingot.inspect.comparison.sides import Planned, Recorded, Reference, Side
 from ingot.ir.graph import Graph
@@ -219,7 +222,7 @@ def test_a_precision_is_ranked_by_its_error() -> None:
     found = ingot.compare(DIGITS, precision="int8", against="f32", dims={"batch": 4})
     assert found.keep_wider and found.first is None
     noisy = found.value(found.keep_wider[0])
-    assert 1e-3 < noisy.noise < 1e-1 and 0.99 < noisy.cosine < 1 and 0 < noisy.divergence < 1e-3
+    assert 1e-3 < noisy.noise < 1e-1 and 0.99 < noisy.cosine < 1 and 0 < noisy.divergence < 1e-3 < 1 <= noisy.kurtosis
     assert found.value("div").noise == 0
 
 
@@ -275,6 +278,10 @@ def test_errors_are_measured() -> None:
     )
     q = np.array([[2.0, 1.0, -np.inf]])
     assert divergence(q, p) == pytest.approx(np.tanh(0.5))
+    spread, normal = np.linspace(-5, 2, 10_001), np.random.default_rng(0).normal(3, 2, 200_000)
+    assert kurtosis(np.float32([-1, 1, np.inf, np.nan])) == 1 and kurtosis(np.ones(5, np.float32)) is None
+    assert kurtosis(spread) == pytest.approx(1.8, rel=1e-3) and kurtosis(normal) == pytest.approx(3, rel=0.03)
+    assert kurtosis(np.append(normal, 400)) > 100 and kurtosis(np.zeros(0)) is None
 
 
 @pytest.mark.parametrize(
@@ -346,3 +353,36 @@ def test_the_command_writes_errors_for_model_explorer(call, tmp_path) -> None:
     assert found["gelu_2"]["value"] == rows["gelu_2"]["local"]["maximum"] / rows["gelu_2"]["tolerance"]
     cells = np.array(rows["gelu_1"]["heat"]["cells"])
     assert cells.shape == (16, 64) and [*np.flatnonzero(cells.max(axis=1) > 1e-3)] == [1]  # channel 3
+
+
+def test_a_wrong_weight_is_named(tmp_path, call) -> None:
+    """Another model with the same names: the first wrong value, and the weight that it is computed from."""
+    model = onnx.load(DIGITS)
+    (weight,) = (each for each in model.graph.initializer if each.name == "classifier.features.2.weight")
+    array = onnx.numpy_helper.to_array(weight).copy()
+    array[5, 3] *= -1
+    weight.CopyFrom(onnx.numpy_helper.from_array(array, weight.name))
+    onnx.save(model, tmp_path / "wrong.onnx")
+    found = ingot.compare(tmp_path / "wrong.onnx", b=DIGITS)
+    text = "weight 'classifier.features.2.weight' differs in 9 of 4,608 elements"
+    assert found.b == "digits.onnx" and found.first is not None and found.first.name == "gelu_1"
+    assert found.first.problem == "graph" and found.first.detail.endswith(text)
+    code, out, _ = call("bisect", tmp_path / "wrong.onnx", "--b", DIGITS)
+    assert code == 0 and text in out and "1 node fails alone" in out and "conv 'conv2d_1'" in out
+
+
+def test_a_wrong_weight_of_a_language_model_is_named(tmp_path) -> None:
+    shutil.copytree(TINY_LM, tmp_path / "wrong")
+    path, name = tmp_path / "wrong" / "model.safetensors", "model.layers.3.mlp.down_proj.weight"
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[:8], "little")
+    row = json.loads(content[8 : 8 + size])[name]
+    at = 8 + size + row["data_offsets"][0] + 2 * (7 * row["shape"][1] + 11)
+    content[at : at + 2] = np.array([5.0], ml_dtypes.bfloat16).tobytes()
+    path.write_bytes(content)
+    found = ingot.compare(tmp_path / "wrong", b=TINY_LM, dims={"rows": 4})
+    assert row["dtype"] == "BF16" and found.first is not None and f"{name!r} differs in 1 of" in found.first.detail
+    same = ingot.compare(TINY_LM, b=TINY_LM, dims={"rows": 2}, precision="f32")
+    assert same.agrees and same.b == Path(TINY_LM).name
+    with pytest.raises(InputError, match="or the path of a language model"):
+        ingot.compare(TINY_LM, b=DIGITS)

@@ -31,7 +31,15 @@ def test_a_tensor_is_where_the_plan_has_it(digits: InspectedModel) -> None:
     assert {value["name"] for value in view["values"]} == {"max_pool2d", "view"}
 
 
-@pytest.mark.parametrize(("name", "error"), [("conv2d", "inside of a fused step"), ("no", "no such tensor")])
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("conv2d", "inside of a fused step"),
+        ("no", "no such tensor"),
+        ("gelu_3", r"no such tensor, got 'gelu_3', expected 'gelu"),
+        ("val_10", "is not computed after the passes, got 'val_10'"),
+    ],
+)
 def test_a_value_without_memory_is_an_error(digits: InspectedModel, name: str, error: str) -> None:
     with pytest.raises(InputError, match=error):
         memory_document(digits, name)
@@ -46,6 +54,11 @@ def test_a_plan_equals_itself_and_differs_by_precision(digits: InspectedModel) -
     session = ingot.InferenceSession(DIGITS, dims={"batch": 2}, threads=1)
     assert other["a"]["arena_bytes"] == session.plan.arena_bytes and other["a"]["steps"] == len(session.profile(
         {"image": [[[[0.0] * 8] * 8]] * 2}).steps)  # fmt: skip
+
+
+def test_a_condition_on_times_needs_a_run(call) -> None:
+    code, _, err = call("explain", DIGITS, "--dim", "batch=1", "--assert", "of_limit>0")
+    assert code == 2 and "--assert: of_limit needs --measure" in err
 
 
 def test_commands_assert(call) -> None:

@@ -12,12 +12,16 @@ import pytest
 
 import ingot
 from chromium import Chromium, Tab
+from ingot.emit.c import HOSTED
+from ingot.emit.interface import PREFIX, RUN, interface
+from ingot.emit.source import source
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.plans import measured_run, measured_steps
 from ingot.inspect.report import report_document, report_page
 from ingot.inspect.report.against import against_document, against_page
+from ingot.inspect.report.code import code_document
 from ingot.inspect.report.layout import HEIGHT, WIDTH, layout
-from inspect_models import DIGITS, TINY_LM, write_large
+from inspect_models import DIGITS, TINY_LM, write_large, written_onnx
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +35,17 @@ def page(tmp_path_factory) -> tuple[Path, dict]:
     return path, document
 
 
-def data_of(path: Path) -> dict:
-    """The data in a page."""
-    packed = re.search(r'id="data">([^<]*)<', path.read_text())
+def data_of(path: Path, part: str = "data") -> dict:
+    """The data in a page, or its C."""
+    packed = re.search(rf'id="{part}">([^<]*)<', path.read_text())
     assert packed is not None
     return json.loads(zlib.decompress(base64.b64decode(packed.group(1))))
 
 
 def test_a_page_contains_its_document(page) -> None:
     path, document = page
-    assert data_of(path) == json.loads(json.dumps(document, default=str))
+    whole = json.loads(json.dumps(document, default=str))
+    assert data_of(path, "code") == whole.pop("code") and data_of(path) == whole
     text = path.read_text()
     assert not re.search(r"(src|href)=\"(?!data:)|url\(|https?:", text.partition('id="data"')[0])
     model = InspectedModel(str(DIGITS), assumed=1)
@@ -69,6 +74,40 @@ def test_numbers_of_nodes_are_those_of_runs_and_plans(page) -> None:
     timeline = document["machine"]["timeline"]
     assert timeline["threads"] == 1 and [span[1] for span in timeline["spans"]] == [*range(len(plan["names"]))]
     assert all(begin <= end <= after for (_, _, begin, end), (_, _, after, _) in pairwise(timeline["spans"]))
+
+
+def test_a_step_has_the_lines_of_the_emitted_file(page) -> None:
+    _, document = page
+    words = " ".join(source(interface({RUN: InspectedModel(str(DIGITS), assumed=1).compiled}, PREFIX), HOSTED).split())
+    code, plan = document["code"], document["stages"]["plan"]
+    for (text, loop, layer), kernel in zip(code["steps"], plan["ops"], strict=True):
+        assert " ".join(code["texts"][text].split()) in words and f"K({kernel})(&s" in code["texts"][text]
+        assert code["texts"][loop] == "" and layer == 0
+        assert kernel.removesuffix("_f32") in code["kernels"][kernel]
+    assert code["omitted"] == "" and set(code["kernels"]) == set(plan["ops"])
+
+
+def test_steps_of_equal_layers_have_one_text_and_their_loop() -> None:
+    model = InspectedModel(TINY_LM, threads=1)
+    code, plan = code_document(model), model.view("plan")
+    words = " ".join(source(interface({RUN: model.uninterrupted}, PREFIX), HOSTED).split())
+    texts = [" ".join(text.split()) for text in code["texts"]]
+    assert all(text in words for text in texts) and None not in code["steps"]
+    by_text: dict[int, list[int]] = {}
+    for text, loop, layer in code["steps"]:
+        assert bool(texts[loop]) == ("layer" in texts[text]) or layer == 0
+        by_text.setdefault(text, []).append(layer)
+    assert all(layers == list(range(len(layers))) for layers in by_text.values())
+    assert len(texts) < len(plan.items) and max(map(len, by_text.values())) > 2
+
+
+def test_a_model_without_c_says_why(tmp_path) -> None:
+    path = written_onnx(tmp_path / "words.onnx", "g (string[3] x) => (string[3] y) { y = StringConcat(x, x) }")
+    code = code_document(InspectedModel(str(path)))
+    assert "no kernel" in code["omitted"] and code["steps"] == [None] and not code["texts"]
+    model = InspectedModel(str(DIGITS), assumed=1, executor="webgpu")
+    code = code_document(model)
+    assert "webgpu" in code["omitted"] and code["steps"] == [None] * len(model.view("plan").items)
 
 
 def test_the_changes_of_passes_lead_from_one_graph_to_the_other(page) -> None:
@@ -126,7 +165,8 @@ def both(tmp_path_factory) -> tuple[Path, dict]:
 
 def test_two_models_are_compared_by_the_names_of_nodes(both) -> None:
     path, document = both
-    assert data_of(path) == json.loads(json.dumps(document, default=str))
+    whole = json.loads(json.dumps(document, default=str))
+    assert data_of(path, "code") == {side: whole[side].pop("code") for side in "ab"} and data_of(path) == whole
     difference = document["difference"]
     assert difference["a"]["precision"] == "f32" and difference["b"]["precision"] == "int8"
     for stage, marks in difference["marks"].items():
@@ -169,6 +209,7 @@ def test_a_page_of_two_works_in_a_browser(browser: Chromium, both, width: int, d
     shown = [tab.evaluate(f"document.getElementById('details-{side}').textContent") for side in "ab"]
     (first, *_) = (row for row in document["difference"]["changed"])
     assert all(first["name"] in text for text in shown) and shown[0] != shown[1]
+    assert tab.wait_for("document.querySelectorAll('#details-a .code, #details-b .code').length") > 1
     assert not tab.errors and tab.requests == [f"file:{'//'}{path}"]
     tab.close()
 
@@ -187,11 +228,16 @@ def test_a_page_works_in_a_browser(browser: Chromium, page, width: int, dark: bo
     for quantity in ("time", "bytes", "flops", "error"):
         tab.evaluate(f"paint.value = '{quantity}', paint.dispatchEvent(new Event('change'))")
         assert tab.evaluate("new Set(report.data.stages.plan.names.map((_, i) => report.drawing.fill(i))).size") > 1
-    for number in range(6):
+    assert "K(conv2d_f32" in tab.wait_for("document.querySelector('.code')?.textContent")
+    for number in range(7):
         tab.evaluate(f"document.querySelectorAll('#tabs button')[{number}].click()")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert tab.evaluate("document.querySelectorAll('#passes details').length") == len(document["passes"])
     assert tab.evaluate("document.querySelectorAll('#errors canvas, #time canvas').length") > 2
+    rows = tab.evaluate("document.querySelectorAll('#warnings table tbody tr').length")
+    assert rows == sum(kind["count"] for kind in document["warnings"])
+    tab.evaluate("document.querySelector('#warnings .link').click()")
+    assert document["warnings"][0]["rows"][0][0] in tab.evaluate("document.getElementById('details').textContent")
     rows = tab.evaluate("document.querySelectorAll('#weights table')[1].rows.length")
     assert rows == document["weights"]["count"] + 1
     assert not tab.errors and tab.requests == [f"file:{'//'}{path}"]
@@ -225,5 +271,7 @@ def test_twenty_thousand_nodes_are_drawn(browser: Chromium, tmp_path) -> None:
     tab.evaluate("report.drawing.fit(), report.drawing.paint()")
     assert tab.evaluate("report.drawing.painted") == 20_000
     assert path.stat().st_size < 4e6 and not tab.errors
+    tab.evaluate("report.drawing.select(report.data.stages.graph.names.indexOf('layers.1999.relu'))")
+    assert "K(gemv_f32_packed)" in tab.wait_for("document.querySelector('.code')?.textContent")
     assert tab.evaluate(_PANNED) <= 32  # of 255: antialiasing depends on how many lines are painted together
     tab.close()

@@ -74,3 +74,9 @@ def write_large(path: Path, blocks: int = BLOCKS) -> Path:
     graph = helper.make_graph(nodes, "large", ports[:1], ports[1:], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="tests"), path)
     return path
+
+
+def written_onnx(path: Path, graph: str) -> Path:
+    """An ONNX file of a graph in the text form of onnx."""
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 20]> {graph}'), path)
+    return path

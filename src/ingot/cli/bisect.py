@@ -26,7 +26,7 @@ def bisect(sides: Sides, bundle: Path | None, force: bool, as_json: bool) -> Non
 
     Finds the change of a pass from which on it fails, then the smallest part of the graph that fails alone on the
     values of side B, then the layers that must stay f32 if --precision is the cause. The options are those of `ingot
-    compare`. Side A torch cannot run parts.
+    compare`.
 
     With --bundle, DIR gets the part as text and as ONNX, its inputs, what both sides compute, versions and machine;
     `python DIR/reproduce.py` compares it again, and `make -C DIR` does so with a C compiler alone. Float weights are

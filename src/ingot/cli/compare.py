@@ -171,10 +171,19 @@ def _print_values(found: Comparison, is_complete: bool) -> None:
         worst = {row.name for row in sorted(rows, key=lambda row: -_rank(row, found.is_precision))[:_ROWS]}
         rows = [row for row in rows if row.name in worst]
     if found.is_precision:
+        numbers = ["noise", "cosine", "KL", "kurtosis"]
         table = (
-            [row.name, row.kernel, _shown(row.noise), _shown(row.cosine, 8), _shown(row.divergence)] for row in rows
+            [
+                row.name,
+                row.kernel,
+                _shown(row.noise),
+                _shown(row.cosine, 8),
+                _shown(row.divergence),
+                _shown(row.kurtosis),
+            ]
+            for row in rows
         )
-        print_table(["value", "kernel", "noise", "cosine", "KL"], table, right=["noise", "cosine", "KL"])
+        print_table(["value", "kernel", *numbers], table, right=numbers)
         return
     columns = ["value", "kernel", "local", "accumulated", "tolerance", "problem"]
     table = (

@@ -20,6 +20,7 @@ from ingot.cli.terminal import json_text, print_folded, print_json, print_text, 
 from ingot.inspect.stages import DETAILS, STAGES
 from ingot.support.files import written
 
+_MEASURED = ("nanoseconds", "gflops", "gigabytes_per_second", "of_limit")  # names for --assert with --measure
 _SUMMARY = (  # names for --assert
     "nodes", "flops", "uncounted", "parameters", "file_bytes", "weight_bytes", "arena_bytes", "reference",
 )  # fmt: skip
@@ -37,7 +38,7 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 @with_inspection(["lowered"], default="lowered")
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.option("--measure", is_flag=True, help="Run MODEL on random inputs, and show time and rates of the steps.")
-@asserted("steps", "fallback", "nanoseconds", "gflops", "gigabytes_per_second", "of_limit")
+@asserted("steps", "fallback", *_MEASURED)
 @click.argument("node", required=False)
 def explain(
     inspection: Inspection,
@@ -62,6 +63,8 @@ def explain(
     """
     from ingot.inspect.document import head
 
+    if not measure and (names := [condition.name for condition in conditions if condition.name in _MEASURED]):
+        raise click.UsageError(f"--assert: {names[0]} needs --measure")
     model = replace(inspection, options=inspection.options | {"executor": executor}).open()
     with progress(f"compiling {inspection.path}"):
         explanation = model.explain(node)

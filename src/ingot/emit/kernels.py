@@ -141,6 +141,17 @@ def kernel_source(
     return Source(types_text, "\n".join(filter(None, sections)), _features(mine))
 
 
+def kernel_text(kernel: str) -> str:
+    """Return the C of a kernel: its definition, then what it uses of its own file, in reading order."""
+    _, pieces = _csrc()
+    pieces = tuple(piece for piece in pieces if not piece.small)
+    own = [piece for piece in pieces if kernel in piece.names]
+    titles = {piece.title for piece in own}
+    near = tuple(piece for piece in pieces if piece.title in titles)
+    used = _reached(near, {kernel}).difference(own)
+    return _joined([*own, *(piece for piece in near if piece in used)])
+
+
 def _several(pieces: Iterable[tuple[_Piece, Iterable[str]]]) -> dict[str, int]:
     """Return the names that several sets define, with their number, from pieces and some of their names."""
     sets: Counter[str] = Counter()

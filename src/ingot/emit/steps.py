@@ -46,6 +46,20 @@ class _Stretch:
     times: int
 
 
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """The C of a step: its block, the opening of the loop around it, "" for a step of its own, and its iteration."""
+
+    code: str
+    loop: str
+    iteration: int
+
+
+def step_texts(entry: Entry, face: Interface) -> list[StepText]:
+    """Return the C of each step of an entry, in order. The steps of a loop have the text of its body."""
+    return _Writer(face, entry).texts()
+
+
 def steps_text(face: Interface) -> str:
     """Return the functions of each entry's steps, and the dispatch between them."""
     about = "A kernel computes task 0 of 1: all of its work, or all of an iteration."
@@ -208,6 +222,19 @@ class _Writer:
         body = "\n".join(filter(None, blocks))
         return f"static {_signature(self._face, name)} {{\n{body}}}\n"
 
+    def texts(self) -> list[StepText]:
+        """Return the text of each step."""
+        found: list[StepText] = []
+        for stretch in self._stretches:
+            if stretch.times == 1:
+                found.append(StepText(textwrap.dedent(self._step(stretch, stretch.begin, "  ")), "", 0))
+                continue
+            opening, body = self._loop(stretch)
+            loop = textwrap.dedent(opening)
+            code = [textwrap.dedent(each) for each in body]
+            found += [StepText(each, loop, iteration) for iteration in range(stretch.times) for each in code]
+        return found
+
     def _tensors(self, pointers: Sequence[Pointer]) -> list[Tensor]:
         """Return the tensors that are pointed to, in the order of their ids."""
         ids = {pointer.tensor for pointer in pointers}
@@ -306,22 +333,26 @@ class _Writer:
     def _stretch(self, stretch: _Stretch) -> str:
         if stretch.times == 1:
             return self._stop("  ") + self._step(stretch, stretch.begin, "  ")
+        opening, body = self._loop(stretch)
+        return f"{opening}{self._stop('      ')}{''.join(body)}    }}\n  }}\n"
+
+    def _loop(self, stretch: _Stretch) -> tuple[str, list[str]]:
+        """Return the opening of a loop, with its table of offsets, and the steps of its body."""
         self._table = []
         steps = range(stretch.begin, stretch.begin + stretch.period)
-        body = "".join(self._step(stretch, index, "      ") for index in steps)
+        body = [self._step(stretch, index, "      ") for index in steps]
         rows = ("{" + ", ".join(str(column[i]) for column in self._table) + "}" for i in range(stretch.times))
         table = ""
         if self._table:
             declared = f"static const int64_t offsets[{stretch.times}][{len(self._table)}]"
             table = f"    {declared} = {{\n{wrapped(rows, ', ', ' ' * 6)}\n    }};\n"
         last = stretch.begin + stretch.period * stretch.times - 1
-        return f"""\
+        opening = f"""\
   /* Steps {stretch.begin} to {last}: the same {stretch.period} steps, {stretch.times} times over different memory. */
   {{
 {table}    for (int64_t layer = 0; layer < {stretch.times}; layer++) {{
-{self._stop("      ")}{body}    }}
-  }}
 """
+        return opening, body
 
     def _stop(self, indent: str) -> str:
         """Return the statement at which a run of one thread may end."""

@@ -37,7 +37,8 @@ class InspectedModel:
     """A model at a path, of any format that sessions and language models accept.
 
     format: "onnx", "pt2", "folder", "gguf" or "program". facts: the model's own metadata as plain data. absent: the
-    reasons why data of weights is missing, by name. dims: as for `InferenceSession`. precision: None for the default of
+    reasons why data of weights is missing, by name. unused: the bytes of weights of the file that nothing reads, by
+    name. dims: as for `InferenceSession`. precision: None for the default of
     a session or language model. mode: of a language model, "prefill" by default; "train" is a training step of any
     model, with cross entropy and AdamW, for a language model over `batch` windows of `length` tokens. threads: 0 means
     as many as the machine allows. assumed: the value of dims without one, in programs; None makes them an error.
@@ -61,10 +62,11 @@ class InspectedModel:
         template: str | None = None,
         sequences: int = 1,
     ):
-        self.path, self._executor = path, executor
+        self.path, self._executor, self._template = path, executor, template
         self._assumed, self._sequences = assumed, sequences
         self._dims, self._precision, self._threads, self._mode = dict(dims or {}), precision, threads, mode
         self.absent: Mapping[str, str] = {}
+        self.unused: Mapping[str, int] = {}
         self.facts: Mapping[str, Any] = {}
         self.language: LanguageModel | None = None
         self._file_bytes = 0  # set if the loader reports its files
@@ -109,7 +111,7 @@ class InspectedModel:
         else:
             found = load_headers(self.path)
             self.format = "pt2" if self.path.endswith(".pt2") else "onnx"
-            model, self.facts, self.absent = found.graph, found.facts, found.absent
+            model, self.facts, self.absent, self.unused = found.graph, found.facts, found.absent, found.unused
             self._file_bytes = sum(found.files[location][_SIZE] for location in found.files)
         exact, self._limits = exact_and_limits(self._dims)
         bindings = bindings_of(model, exact, self._limits, self.precision, None, WeightStore(1))
@@ -141,6 +143,13 @@ class InspectedModel:
         self.format = "onnx" if folder is None else "gguf" if isinstance(folder, GgufModel) else "folder"
         forward, trained = load_for_inspection(self.path, folder, sizes)
         self.loaded = written_step(forward, "cross_entropy", AdamW(lr=1e-3), trained)
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> InspectedModel:
+        """Return this model, which is no language model, with other sizes of some dims. Raises as the constructor."""
+        return InspectedModel(
+            self.path, dims={**self._dims, **sizes}, precision=self._precision, threads=self._threads, mode=self._mode,
+            assumed=self._assumed, executor=self._executor, template=self._template,
+        )  # fmt: skip
 
     @cached_property
     def target(self) -> Target:
@@ -209,10 +218,20 @@ class InspectedModel:
     @cached_property
     def compiled(self) -> Compiled:
         """The program. Raises InputError for dims without values, and the errors of compilation."""
+        return self._compiled_for(self.target)
+
+    @property
+    def uninterrupted(self) -> Compiled:
+        """The program with runs that end between steps only, as emitted C has it. Raises the errors of `compiled`."""
+        if self.target.chunk_nanoseconds is None:
+            return self.compiled
+        return self._compiled_for(replace(self.target, chunk_nanoseconds=None))
+
+    def _compiled_for(self, target: Target) -> Compiled:
         mode = self._mode_of_program
         is_planned = self.language is None and bool(self._limits)
         with bounded(self.path):
-            return (compile_at_most if is_planned else compile_mode)(self._passed, self.target, mode)
+            return (compile_at_most if is_planned else compile_mode)(self._passed, target, mode)
 
     def view(self, stage: str) -> View:
         """Return the model at a stage, one of STAGES. The last two stages raise the errors of `compiled`."""

@@ -12,7 +12,7 @@ from ingot.compile import CompiledSegment
 from ingot.errors import InputError
 from ingot.inspect.document import VERSION, head
 from ingot.inspect.model import InspectedModel
-from ingot.inspect.view import Item, View
+from ingot.inspect.view import Item, View, close_names
 from ingot.ir.dim import Limit
 from ingot.lower.lowered import Tensor
 from ingot.plan.memory import Plan
@@ -39,9 +39,17 @@ def memory_document(model: InspectedModel, name: str) -> dict[str, Any]:
             continue
         tensor = lowered.tensors[view.tensor if view is not None else ids[0]]
         return head(model, "plan") | _placed(segment, plan, tensor, name)
-    optimized = model.optimized.values
-    why = "is computed inside of a fused step" if name in optimized else "no such tensor"
-    raise InputError(f"explain-tensor: {why}, got {name!r}, expected a tensor of `ingot list-nodes --stage plan`")
+    known = [*dict.fromkeys(each for s in segments for each in (*s.lowered.views, *_names(s.lowered.tensors)))]
+    if name in model.optimized.values:
+        why = "is computed inside of a fused step"
+    else:
+        why = "is not computed after the passes" if name in model.loaded.values else "no such tensor"
+    expected = close_names(name, known) or "a tensor of `ingot list-nodes --stage plan`"
+    raise InputError(f"explain-tensor: {why}, got {name!r}, expected {expected}")
+
+
+def _names(tensors: Mapping[str, Tensor]) -> list[str]:
+    return [tensor.name for tensor in tensors.values()]
 
 
 def _placed(segment: CompiledSegment, plan: Plan, tensor: Tensor, name: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +97,7 @@ class View:
         kind = "" if edge is None else f", {'an' if edge.kind[0] in 'aiu' else 'a'} {edge.kind}"
         what = f"no such node, got {name!r}{kind}"
         known = dict.fromkeys([*self.items, *(s.name for item in self.items.values() for s in item.sources)])
-        raise InputError(f"{what}, expected {_close(name, known) or 'a name that `ingot list-nodes` prints'}")
+        raise InputError(f"{what}, expected {close_names(name, known) or 'a name that `ingot list-nodes` prints'}")
 
     def items_from(self, name: str) -> list[Item]:
         """Return the items from a source node of this name."""
@@ -106,14 +106,16 @@ class View:
     def edge(self, name: str) -> Edge:
         """Return a tensor by name. Raises InputError, with similar names, for an unknown name."""
         if name not in self.edges:
-            expected = _close(name, self.edges) or "a name that `ingot list-nodes` prints"
+            expected = close_names(name, self.edges) or "a name that `ingot list-nodes` prints"
             raise InputError(f"no such tensor, got {name!r}, expected {expected}")
         return self.edges[name]
 
 
-def _close(name: str, names: Mapping[str, Any]) -> str:
+def close_names(name: str, names: Iterable[str]) -> str:
+    """Return names that contain a name or are similar to it, as text; "" if there are none."""
     from difflib import get_close_matches
 
+    names = list(names)
     found = [each for each in names if name in each][:_CLOSE] or get_close_matches(name, names, _CLOSE)
     return " or ".join(map(repr, found))
 

@@ -64,13 +64,15 @@ class ShapeDependentModel:
 class Loaded:
     """A loaded model and the identities of the files it was read from, by location, where the format reports them.
 
-    facts: metadata of the model, as plain data. absent: by weight name, the reason why its data is unavailable.
+    facts: metadata of the model, as plain data. absent: by weight name, the reason why its data is unavailable. unused:
+    the bytes of weights of the file that nothing reads, by name; the graph does not have them.
     """
 
     graph: Graph | ShapeDependentModel
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
+    unused: Mapping[str, int] = field(default_factory=dict)
 
 
 def is_onnx_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
@@ -183,7 +185,8 @@ def _load_onnx(source: str | bytes, headers_only: bool = False) -> Loaded:
         graph = load_parsed(parsed)
     except UnboundError:
         graph = _shape_dependent(parsed, {})
-    return Loaded(graph, parsed.files, parsed.facts, parsed.absent)
+    unused = parsed.unused if headers_only else {}
+    return Loaded(graph, parsed.files, parsed.facts, parsed.absent, unused)
 
 
 def _shape_dependent(parsed: Parsed, sizes: Mapping[str, int]) -> ShapeDependentModel:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ingot.errors import UnsupportedError, bounded
+from ingot.errors import bounded
 from ingot.inspect.bisection.result import Bisection
 from ingot.inspect.bisection.search import Search, problem_of
 from ingot.inspect.comparison import compared
@@ -36,7 +36,7 @@ def bisect(
 
     The arguments are those of `ingot.compare`. A part is judged on B's values. report: called with what is tried next.
 
-    Raises UnsupportedError for side A torch, which cannot run parts, and the errors of `ingot.compare`.
+    Raises the errors of `ingot.compare`.
     """
     known = None if precision is None else precision_of(precision)
     wanted = Wanted(model, example_inputs, inputs, dims, seed)
@@ -46,8 +46,6 @@ def bisect(
 
 def bisected(pair: Prepared, report: Callable[[str], None] = lambda text: None) -> Bisection:
     """As `bisect`, of two sides that are prepared."""
-    if pair.part_a is None:
-        raise UnsupportedError(f"bisect: side A {pair.executor} runs no part of a model, expected another side")
     report("the whole model")
     comparison = compared(pair)
     problem = problem_of(comparison)

@@ -71,9 +71,7 @@ def write_bundle(
     if search is None or part is None:
         raise UnsupportedError(f"bisect: nothing to write, got {'no failure' if found.agrees else 'no failing part'}")
     part, random = search.with_random_weights(part)
-    build = search.pair.part_a
-    assert build is not None
-    a, b = _shown(build(part.graph, part.feeds)), _shown(search.expected(part))
+    a, b = _shown(search.pair.part_a(part.graph, part.feeds)), _shown(search.expected(part))
     contents = {
         _GRAPH: dump(part.graph).encode(), _INPUTS: _archive(part.feeds), _WEIGHTS: _archive(_stored(part.graph)),
         _A: _archive(a), _B: _archive(b), "reproduce.py": _SCRIPT.encode(),
@@ -84,7 +82,7 @@ def write_bundle(
     onnx = _exported(part, run, contents)
     document = {
         "version": VERSION, "command": command, "run": run,
-        "reproduced": problem_of(_compared(run, part, b)) == found.problem,
+        "reproduced": problem_of(_compared(run, part, a, b)) == found.problem,
         "onnx": onnx, "c": {"folder": _C if program.names else None, "reason": program.reason},
         "weights": {"random": list(random), "of": stored_names(part.graph)},
         "versions": _versions(), "machine": _machine(), "bisection": found.to_json(),
@@ -114,7 +112,8 @@ def reproduce(folder: str | os.PathLike[str]) -> int:
         raise InputError(f"{folder}: no bundle of ingot bisect, {error!r}") from error
     graph = parse(text)
     graph = parse(text, _read(root / _WEIGHTS, graph))
-    found = _compared(run, Part(graph, _read(root / _INPUTS, graph)), _read(root / _B, graph))
+    a, b = (_read(root / name, graph) for name in (_A, _B))
+    found = _compared(run, Part(graph, _read(root / _INPUTS, graph)), a, b)
     is_same = problem_of(found) == run["problem"]
     print(found)
     print(f"reproduced: {run['problem']}" if is_same else f"not reproduced: expected problem {run['problem']!r}")
@@ -131,11 +130,13 @@ def _options(found: Bisection, search: Search) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _compared(run: Mapping[str, Any], part: Part, b: Arrays) -> Comparison:
+def _compared(run: Mapping[str, Any], part: Part, a: Arrays, b: Arrays) -> Comparison:
     """Compare a part as a new process does."""
     graph, feeds, precision = part.graph, part.feeds, precision_of(run["precision"])
     first: Side
-    if run["a"] == "onnxruntime":
+    if run["a"] == "torch":  # whose program is not in the bundle
+        first = Recorded(graph, feeds, a)
+    elif run["a"] == "onnxruntime":
         first = exported_side(graph, feeds)
     elif run["rounds"] or run["a"] not in COMPILED:
         first = executed_side(run["a"], graph, feeds, precision=precision, threads=run["threads"])
@@ -159,7 +160,7 @@ def _exported(part: Part, run: Mapping[str, Any], contents: dict[str, bytes]) ->
         return {"file": None, "reason": str(error), "fails": False}
     contents[_ONNX] = model
     fails = False
-    if not graph.states and run["rounds"] and run["b"] != "recorded":
+    if not graph.states and run["rounds"] and run["a"] != "torch" and run["b"] != "recorded":
         options = {"a": run["a"], "b": run["b"], "precision": run["precision"], "threads": run["threads"]}
         try:
             fails = problem_of(compare(model, inputs=part.feeds, **options)) == problem
@@ -308,5 +309,7 @@ def _readme(document: Mapping[str, Any]) -> Iterator[str]:
     rest = [name for name in weights["of"] if name not in weights["random"]]
     yield f"Weights: {len(weights['random'])} random, {len(rest)} of the model{f': {some(rest)}' if rest else ''}."
     yield "Inputs are those of the model's run. Constants of several elements count as weights."
+    if run["a"] == "torch":
+        yield f"Side A ran torch's own nodes, which are not here: {_A} has its values of this part."
     if run["b"] == "recorded":
         yield f"Side B cannot run a part: {_B} has its values of the whole model's run."

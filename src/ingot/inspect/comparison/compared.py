@@ -11,15 +11,18 @@ import numpy as np
 from ingot.inspect.comparison.bounds import Bounds, is_float, replacing, tolerance_of
 from ingot.inspect.comparison.captured import Captured
 from ingot.inspect.comparison.heat import HeatMap
-from ingot.inspect.comparison.measure import Error, cosine, divergence, measure, noise, permuted_axes
+from ingot.inspect.comparison.measure import Error, cosine, divergence, kurtosis, measure, noise, permuted_axes
 from ingot.inspect.comparison.origin import first_nonfinite, is_worse
 from ingot.inspect.comparison.result import ComparedValue, Comparison
 from ingot.inspect.comparison.sides import Arrays, Reference, Side
+from ingot.inspect.comparison.weights import differing_weights
 from ingot.ir.dtype import from_numpy
 from ingot.ir.graph import Graph, TensorType
 
 _HALF = 0.5  # of the energy of all local errors
 _MOST_HEAT = 8  # values whose heat map is kept
+
+_Quality = tuple[float | None, float | None, float | None, float | None]
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class _Measured:
     detail: str = ""
     accumulated: Error | None = None
     local: Error | None = None
-    quality: tuple[float | None, float | None, float | None] = (None, None, None)
+    quality: _Quality = (None, None, None, None)
     heat: HeatMap | None = None
 
 
@@ -66,6 +69,7 @@ class Compare:
             self.a.run_watched(self._localize)
         rows = self._judged([self._row(name) for name in self.a.makers if name in self._found])
         rows = _with_heat(rows, is_precision=self.is_precision)
+        rows = self._with_weights(rows)
         first = next((row for row in rows if row.problem), None)
         bad = next(iter(self._nonfinite), None)
         return Comparison(
@@ -165,7 +169,10 @@ class Compare:
                 found.local = measure(array, expected)
                 found.heat = HeatMap.of(array, expected) if array.size and found.local.maximum else None
                 if is_float(array) and array.size:
-                    found.quality = noise(array, expected), cosine(array, expected), divergence(array, expected)
+                    found.quality = (
+                        noise(array, expected), cosine(array, expected), divergence(array, expected),
+                        kurtosis(expected),
+                    )  # fmt: skip
             replaced[name] = replacing(array, expected)
         return replaced
 
@@ -229,6 +236,16 @@ class Compare:
         if axes is not None:
             return replace(row, problem="layout", detail=f"the expected elements with their axes in the order {axes}")
         return replace(row, problem="numbers", detail="")
+
+    def _with_weights(self, rows: list[ComparedValue]) -> list[ComparedValue]:
+        """Return the rows, the first of which with another graph names the weights that differ."""
+        index = next((i for i, row in enumerate(rows) if row.problem), None)
+        if index is None or rows[index].problem != "graph" or self.own is None or self.own is self.loaded:
+            return rows
+        row = rows[index]
+        if text := differing_weights(self.own, self.loaded, (row.name, *row.replaced)):
+            rows[index] = replace(row, detail=f"{row.detail}; {text}")
+        return rows
 
     @property
     def _is_exact(self) -> bool:

@@ -85,23 +85,11 @@ class TorchGraph:
     title = "torch"
 
     def __init__(self, model: Any, example_inputs: Any, graph: Graph, feeds: Arrays):
-        """model: a path of a .pt2, an exported program, or a module with example inputs.
-
-        Raises as `expect_installed`, UnsupportedError for another model.
-        """
+        """As `exported_program`."""
         expect_installed("torch")
         import torch
 
-        with typed_errors(self.title):
-            if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".pt2"):
-                program = torch.export.load(os.fspath(model))
-            elif isinstance(model, torch.nn.Module) and isinstance(example_inputs, tuple):
-                program = torch.export.export(model, example_inputs)
-            elif isinstance(model, torch.export.ExportedProgram):
-                program = model
-            else:
-                raise UnsupportedError("needs a .pt2 file, an exported program, or a module with a tuple")
-            self.graph, self._module = graph, program.module()
+        self.graph, self._module = graph, exported_program(model, example_inputs).module()
         self._first = dict(self._module.named_buffers())  # whose memory the user's module may share
         for path, buffer in self._first.items():
             owner, _, name = path.rpartition(".")
@@ -155,6 +143,24 @@ class TorchGraph:
         flat, _ = torch.utils._pytree.tree_flatten(outputs)
         tensors = [each.detach().numpy() for each in flat if isinstance(each, torch.Tensor)]
         return dict(zip(self._names, tensors, strict=False))
+
+
+def exported_program(model: Any, example_inputs: Any) -> torch.export.ExportedProgram:
+    """Return a model as torch exports it: a path of a .pt2, an exported program, or a module with example inputs.
+
+    Raises as `expect_installed`, UnsupportedError for another model.
+    """
+    expect_installed("torch")
+    import torch
+
+    with typed_errors(TorchGraph.title):
+        if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".pt2"):
+            return torch.export.load(os.fspath(model))
+        if isinstance(model, torch.nn.Module) and isinstance(example_inputs, tuple):
+            return torch.export.export(model, example_inputs)
+        if isinstance(model, torch.export.ExportedProgram):
+            return model
+        raise UnsupportedError("needs a .pt2 file, an exported program, or a module with a tuple")
 
 
 @contextmanager

@@ -134,6 +134,19 @@ def _log_softmax(array: np.ndarray) -> np.ndarray:
         return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
 
+def kurtosis(array: np.ndarray) -> float | None:
+    """Return the fourth moment of the finite elements around their mean, relative to the squared variance.
+
+    1 for two values, 1.8 for even spread, 3 for a normal distribution; large where few elements are much larger than
+    the others, which few bits cannot hold. None if all elements are equal.
+    """
+    wide = _wide(array)
+    wide = wide[np.isfinite(wide)]
+    squares = (wide - wide.mean()) ** 2 if wide.size else wide
+    variance = float(squares.mean()) if wide.size else 0.0
+    return float((squares**2).mean()) / variance**2 if variance > 0 else None
+
+
 def noise(got: np.ndarray, expected: np.ndarray) -> float:
     """Return the norm of the error relative to the norm of the expected array; infinity if an element is not finite.
 

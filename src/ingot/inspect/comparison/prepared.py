@@ -23,6 +23,7 @@ from ingot.inspect.comparison.language import (
     transformers_side,
 )
 from ingot.inspect.comparison.sides import Arrays, Planned, Recorded, Reference, Side
+from ingot.inspect.comparison.torch_part import TorchParts
 from ingot.inspect.model import is_language_model
 from ingot.inspect.stages import SIDES, TRANSFORMERS
 from ingot.ir.graph import Graph
@@ -61,7 +62,7 @@ class Prepared:
     feeds: dict[str, Any]
     a: Callable[[], Side]
     b: Callable[[], Side]
-    part_a: Build | None
+    part_a: Build
     part_b: Build | None
     after_passes: Build | None
     rounds: bool
@@ -109,10 +110,11 @@ def prepare(wanted: Wanted, a: str, b: str, precision: Precision | None, threads
     graph, feeds, stored = wanted.opened()
     precision = agreed_precision(precision, stored)
     build_a, part_a = _builds(a, wanted, graph, precision, count)
-    named, part_b = graph, None
+    named = graph
+    part_b: Build | None = None
     if b in SIDES:
         build_b, part_b = _builds(b, wanted, graph, F32, count)
-        if b == "onnxruntime":  # a part that Ingot exports has the faults of loading, which B is to show
+        if b in ("onnxruntime", "torch"):  # a part that Ingot exports has the faults of loading, which B is to show
             part_b = None
     elif b == TRANSFORMERS:
         raise InputError(f"compare: side B {b} needs a language model, got {wanted.title}")
@@ -120,7 +122,7 @@ def prepare(wanted: Wanted, a: str, b: str, precision: Precision | None, threads
         build_b = partial(Recorded, arrays=_recorded(b))
     else:
         named, _, _ = Wanted(b, inputs=feeds).opened()
-        build_b = Reference
+        build_b = partial(_other_model, b)
     compiled = partial(planned_side, a, mode=Mode(precision=precision), threads=count, passes=())
     after_passes = compiled if a in COMPILED else None
     return Prepared(
@@ -129,35 +131,48 @@ def prepare(wanted: Wanted, a: str, b: str, precision: Precision | None, threads
     )  # fmt: skip
 
 
-def _builds(name: str, wanted: Wanted, graph: Graph, precision: Precision, threads: int) -> tuple[Build, Build | None]:
-    """Return how a side runs the whole model, and how parts of it."""
+def _builds(name: str, wanted: Wanted, graph: Graph, precision: Precision, threads: int) -> tuple[Build, Build]:
+    """Return how a side runs the whole model, and parts of it."""
     if name == "onnxruntime":
         return partial(OnnxSession, wanted.model), exported_side
     if name == "torch":
-        return partial(TorchGraph, wanted.model, wanted.example_inputs), None
+        source = wanted.model, wanted.example_inputs
+        return partial(TorchGraph, *source), TorchParts(*source, graph)
     build = partial(executed_side, name, precision=precision, threads=threads)
     return build, build
 
 
 def _prepared_language(wanted: Wanted, a: str, b: str, precision: Precision | None, threads: int) -> Prepared:
-    for name, more in ((a, ()), (b, (TRANSFORMERS,))):
+    is_model = b not in LANGUAGE_SIDES and os.path.exists(b) and is_language_model(b)
+    for name, more in ((a, ()), (b, (TRANSFORMERS, *([b] if is_model else [])))):
         if name not in (known := (*LANGUAGE_SIDES, *more)):
-            raise InputError(
-                f"compare: no such side of a language model, got {name!r}, expected one of {', '.join(known)}"
-            )
+            expected = f"{', '.join(known)}{'' if name == a else ' or the path of a language model'}"
+            raise InputError(f"compare: no such side of a language model, got {name!r}, expected one of {expected}")
     folder, feeds, context = language_inputs(wanted.title, wanted.inputs or {}, wanted.dims or {}, wanted.seed)
     graph, options = language_graph(a, folder, context, None if precision is None else precision.name, threads)
-    other, plain = language_graph(b, folder, context, F32.name, threads)
-    named = graph if dump(graph, has_sources=False) == dump(other, has_sources=False) else other
+    compared_with = language_inputs(b, {"ids": feeds["ids"]}, {}, 0)[0] if is_model else folder
+    other, plain = language_graph("interpret" if is_model else b, compared_with, context, F32.name, threads)
+    named = graph if not is_model and dump(graph, has_sources=False) == dump(other, has_sources=False) else other
     build_a = partial(language_side, a, options)
     is_other = named is not graph or b == TRANSFORMERS
-    build_b: Build = partial(language_side, b, plain) if b != TRANSFORMERS else partial(transformers_side, wanted.title)
+    build_b: Build = partial(language_side, b, plain)
+    if is_model:
+        build_b = partial(_other_model, b)
+    elif b == TRANSFORMERS:
+        build_b = partial(transformers_side, wanted.title)
     return Prepared(
         wanted.title, graph, named, feeds, partial(build_a, graph, feeds), partial(build_b, named, feeds),
         build_a, None if is_other else build_b,
         partial(planned_language_side, a, options, passes=()) if a in COMPILED else None, False,
         a, precision_of(options.precision), threads,
     )  # fmt: skip
+
+
+def _other_model(path: str, graph: Graph, feeds: Arrays) -> Reference:
+    """Return the reference on another model."""
+    side = Reference(graph, feeds)
+    side.title = os.path.basename(os.path.abspath(path))
+    return side
 
 
 def _recorded(path: str) -> dict[str, np.ndarray]:

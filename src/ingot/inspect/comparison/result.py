@@ -25,8 +25,9 @@ class ComparedValue:
     "numbers", "accumulated"; detail: what is wrong. tolerance: of the local error, relative to max(1, |expected|).
     accumulated: the error of a whole run. local: the error of this node on the values of side B, None where A cannot
     use these. noise, cosine, divergence: of the local error: its norm relative to the value's, the cosine of the angle,
-    and the mean Kullback-Leibler divergence of the softmax over the last axis, in nats; None for integers. heat: where
-    the local (else the accumulated) errors are, of the values with the largest errors.
+    and the mean Kullback-Leibler divergence of the softmax over the last axis, in nats. kurtosis: of the elements on
+    side B. These are None for integers. heat: where the local (else the accumulated) errors are, of the values with the
+    largest errors.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ComparedValue:
     noise: float | None = None
     cosine: float | None = None
     divergence: float | None = None
+    kurtosis: float | None = None
     heat: HeatMap | None = None
 
     @property

@@ -17,6 +17,7 @@ from ingot.inspect.document import head
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.modules import layer_paths
 from ingot.inspect.plans import peak_of
+from ingot.inspect.report.code import code_document
 from ingot.inspect.report.facts import (
     Numbers,
     columns,
@@ -26,6 +27,7 @@ from ingot.inspect.report.facts import (
     step_numbers,
 )
 from ingot.inspect.report.layout import layout
+from ingot.inspect.report.warnings import warnings_document
 from ingot.inspect.summary import summary_document
 from ingot.inspect.view import Edge, Item, View
 
@@ -68,8 +70,10 @@ def report_document(
         document["stages"][stage] = {"title": STAGES[stage]} | _stage(view, paths, more)
     document["modules"] = {row["node"]: ".".join(nodes.get(row["node"], ())) for row in measured or ()}
     document["weights"] = _weights(model.view("graph"))
+    document["warnings"] = warnings_document(model, measured, comparison)
     if model.has_program:
         document["arena"] = _arena(model)
+    document["code"] = code_document(model) if model.has_program else None
     return document
 
 
@@ -114,13 +118,19 @@ def _details(view: View, item: Item, more: _More) -> list[list[str]]:
     rows += [["computes", _typed(view.edges.get(name), name)] for name in item.results]
     rows += _of_step(item, more)
     rows += [[key, str(value)[:_DETAIL]] for key, value in item.attributes.items()]
-    rows += [[key, f"{value:,}" if isinstance(value, int) else str(value)] for key, value in item.facts.items()]
+    rows += [[key, _fact(value)] for key, value in item.facts.items()]
     for name in item.results:
         edge = view.edges.get(name)
         if edge is not None and "offset" in edge.facts:
             rows.append(["address", f"{edge.facts['region']} from byte {edge.facts['offset']:,}"])
     rows += [["from", f"{source.op} {source.name}".strip()] for source in item.sources]
     return rows
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _of_step(item: Item, more: _More) -> Iterator[list[str]]:
@@ -176,19 +186,25 @@ def _weights(view: View) -> dict[str, Any]:
 
 
 def report_page(document: dict[str, Any]) -> str:
-    """Return the page: one file that asks nothing of a network. Its data is deflated JSON in base64."""
-    return page_of(document, document["name"], "page")
+    """Return the page: one file that asks nothing of a network.
+
+    Its data is deflated JSON in base64. The C is separate, and is read when a node is selected first.
+    """
+    data = {key: value for key, value in document.items() if key != "code"}
+    return page_of(data, document["code"], document["name"], "page")
 
 
-def page_of(document: dict[str, Any], title: str, kind: str) -> str:
+def page_of(data: dict[str, Any], code: Any, title: str, kind: str) -> str:
     """Return a page of a kind: its body and script are `kind.html` and `kind.js`."""
-    packed = base64.b64encode(zlib.compress(json.dumps(document, default=str).encode(), 6)).decode()
     return Template((_HERE / "frame.html").read_text()).substitute(
         title=html.escape(f"{title} - Ingot"),
         style=(_HERE / "page.css").read_text(),
         body=(_HERE / f"{kind}.html").read_text(),
-        script=(_HERE / "drawing.js").read_text()
-        + (_HERE / "charts.js").read_text()
-        + (_HERE / f"{kind}.js").read_text(),
-        data=packed,
+        script="".join((_HERE / name).read_text() for name in ("drawing.js", "charts.js", "code.js", f"{kind}.js")),
+        data=_packed(data),
+        code=_packed(code),
     )
+
+
+def _packed(document: Any) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(document, default=str).encode(), 6)).decode()

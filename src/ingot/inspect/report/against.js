@@ -56,7 +56,7 @@ function showWeightsOfBoth(section, {a, b}) {
 }
 
 async function main() {
-  const data = await read(), {difference} = data, names = Object.keys(difference.marks);
+  const data = await read('data'), {difference} = data, names = Object.keys(difference.marks);
   const told = ({model, precision, isa, threads}) => `${model}, ${precision}, ${isa}, ${threads} thread${threads === 1 ? '' : 's'}`;
   byId('name').textContent = data.a.name === data.b.name ? data.a.name : `${data.a.name} and ${data.b.name}`;
   byId('about').textContent = `A: ${told(difference.a)}. B: ${told(difference.b)}.`;
@@ -64,15 +64,20 @@ async function main() {
   const drawings = {};
   const stageOf = (side) => data[side].stages[shown];
 
+  let asked = 0; // how often a node was selected: the C of an earlier node comes too late
   function details(side, node) {
-    const aside = byId(`details-${side}`);
+    const aside = byId(`details-${side}`), now = asked;
     aside.replaceChildren();
     if (node < 0) aside.append(element('p', `No such node in ${side.toUpperCase()}.`));
-    else aside.append(element('h2', stageOf(side).ops[node]), described(stageOf(side), node));
+    else {
+      aside.append(element('h2', stageOf(side).ops[node]), described(stageOf(side), node));
+      if (shown === 'plan') codeOf().then((code) => asked === now && showCode(aside, stageOf(side), [node], code[side]));
+    }
   }
 
   // A node by its name, in both graphs.
   function select(name) {
+    asked++;
     for (const side of SIDES) {
       const node = stageOf(side).names.indexOf(name), drawing = drawings[side];
       drawing.selected = node;

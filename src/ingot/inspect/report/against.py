@@ -34,7 +34,9 @@ def against_document(a: InspectedModel, b: InspectedModel, measured: tuple[Measu
 
 def against_page(document: dict[str, Any]) -> str:
     """Return the page of two models, see `report_page`."""
-    return page_of(document, f"{document['a']['name']} and {document['b']['name']}", "against")
+    sides = {side: {key: each for key, each in document[side].items() if key != "code"} for side in "ab"}
+    code = {side: document[side]["code"] for side in "ab"}
+    return page_of(document | sides, code, f"{document['a']['name']} and {document['b']['name']}", "against")
 
 
 def _marks(a: View, b: View) -> list[list[int]]:

@@ -144,7 +144,7 @@ function showPasses(section, passes) {
 
 function showErrors(section, errors) {
   if (!errors) {
-    section.append(element('p', 'No errors: the model was not compared for this report.'));
+    section.append(element('p', 'No errors: the model was not compared for this report, which --compare does.'));
     return;
   }
   section.append(element('pre', errors.text.split('\n').filter((line) => !line.includes('|')).join('\n'), {class: 'said'}));
@@ -172,4 +172,22 @@ function showErrors(section, errors) {
       };
     }, `${row.dtype}[${row.shape}] as ${rows} rows and ${columns} columns; the largest error is ${short(largest)}, colours span four decades.`);
   }
+}
+
+// Warnings by kind; goTo: shows a node of a stage.
+function showWarnings(section, warnings, goTo) {
+  if (!warnings.length) section.append(element('p', 'Nothing to warn of.'));
+  for (const {title, about, stage, count, bytes: size, rows} of warnings) {
+    section.append(element('h2', `${title}: ${count.toLocaleString('en')}${size ? `, ${bytes(size)}` : ''}`), element('p', about, {class: 'note'}));
+    const columns = [{title: stage ? 'node' : 'tensor'}, {title: ''}];
+    if (size) columns.push({title: 'bytes', isNumber: true});
+    section.append(table(columns, rows.map(([name, text, each]) => [stage ? link(name, () => goTo(stage, name)) : name, text, bytes(each)])));
+    if (rows.length < count) section.append(element('p', `and ${(count - rows.length).toLocaleString('en')} more`));
+  }
+}
+
+function link(text, follow) {
+  const button = element('button', text, {type: 'button', class: 'link'});
+  button.addEventListener('click', follow);
+  return button;
 }

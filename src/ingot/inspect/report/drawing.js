@@ -33,8 +33,8 @@ const fill = remembered((text) => `hsl(${hue(text)} ${dark.matches ? '35% 27%' :
 const NODE = {width: 150, height: 34};
 const CELL = 600; // of the index of nodes
 
-async function read() {
-  const packed = Uint8Array.from(atob(byId('data').textContent), (letter) => letter.charCodeAt(0));
+async function read(id) {
+  const packed = Uint8Array.from(atob(byId(id).textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
   return JSON.parse(await new Response(stream).text());
 }
@@ -386,7 +386,7 @@ function table(columns, rows) {
         cell.classList.add('share');
         cell.style.setProperty('--part', `${(100 * row[i]).toFixed(1)}%`);
         cell.textContent = `${(100 * row[i]).toFixed(1)} %`;
-      } else cell.textContent = row[i];
+      } else cell.append(row[i]); // a text or an element
       classes(column, cell);
     });
   }
@@ -397,7 +397,7 @@ function table(columns, rows) {
 
 function showTimes(section, data) {
   if (!data.measured) {
-    section.append(element('p', 'No times: the model was not run for this report.'));
+    section.append(element('p', 'No times: the model was not run for this report, which --measure does.'));
     return;
   }
   const total = data.measured.reduce((sum, row) => sum + row.nanoseconds, 0), ops = new Map();
@@ -505,9 +505,9 @@ function matching(stage, text) {
   return !text ? [] : stage.names.flatMap((name, i) => has(name) || has(stage.ops[i]) || stage.sources[i].some(has) ? [i] : []);
 }
 
-// Tabs for sections by id; shown: called with the id of a section when it is shown.
+// Tabs for sections by id; shown: called with the id of a section when it is shown. Returns a function that shows one.
 function addTabs(titles, shown) {
-  const [first] = Object.keys(titles);
+  const [first] = Object.keys(titles), found = {};
   for (const [id, title] of Object.entries(titles)) {
     const tab = element('button', title, {type: 'button', role: 'tab', 'aria-controls': id, 'aria-selected': String(id === first)});
     tab.addEventListener('click', () => {
@@ -519,5 +519,7 @@ function addTabs(titles, shown) {
       shown(id);
     });
     byId('tabs').append(tab);
+    found[id] = tab;
   }
+  return (id) => found[id].click();
 }

@@ -62,6 +62,17 @@ class Parsed:
         }  # fmt: skip
         return {key: value for key, value in facts.items() if value}
 
+    @property
+    def unused(self) -> dict[str, int]:
+        """Return the bytes of each initializer that no node and no output reads, by name."""
+        graph = self.model.graph
+        returned = {value.name for value in graph.outputs}
+        return {
+            name: int(value.const_value.nbytes)
+            for name, value in graph.initializers.items()
+            if not value.uses() and name not in returned and value.const_value is not None
+        }
+
 
 @uncollected()
 def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = False) -> Parsed:
