@@ -147,15 +147,23 @@ static inline void expert_matmul_quant(const expert_args *e, quant_way way, quan
   }
 }
 
-#define EXPERT_QUANT(kernel, tile, limbs, ...)                                                                         \
+#define EXPERT_QUANT(kernel, limbs, sizes, ...)                                                                        \
   void K(kernel##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                         \
-    const quant_way way = QUANT_WAY(tile, NULL, NULL);                                                                 \
-    expert_matmul_quant(args, way, quant_sizes_of(__VA_ARGS__), limbs, task, num_tasks);                               \
+    const quant_way way = QUANT_WAY(__VA_ARGS__);                                                                      \
+    expert_matmul_quant(args, way, sizes, limbs, task, num_tasks);                                                     \
   }
 
 #define QUANT_FORMAT(name, ...)                                                                                        \
-  EXPERT_QUANT(expert_matmul_##name, quant_tile_##name, 1, __VA_ARGS__)                                                \
-  EXPERT_QUANT(expert_matmul_i24_##name, quant_tile_##name, QUANT_LIMBS, __VA_ARGS__)
+  EXPERT_QUANT(expert_matmul_##name, 1, quant_sizes_of(__VA_ARGS__), quant_tile_##name, NULL, NULL)                    \
+  EXPERT_QUANT(expert_matmul_i24_##name, QUANT_LIMBS, quant_sizes_of(__VA_ARGS__), quant_tile_##name, NULL, NULL)
+#define BLOCK_TYPE(name, ...)                                                                                          \
+  EXPERT_QUANT(expert_matmul_##name, 1, blocks_sizes(blocks_##name()), blocks_tile_##name, NULL, NULL)                 \
+  EXPERT_QUANT(expert_matmul_i24_##name, QUANT_LIMBS, blocks_sizes(blocks_##name()), blocks_tile_##name, NULL, NULL)
+#define OPENED_TYPE(name, ...)                                                                                         \
+  EXPERT_QUANT(expert_matmul_##name, 1, blocks_sizes(blocks_##name()), blocks_tile_##name,                             \
+               QUANT_BEST(blocks_open_##name), QUANT_BEST(blocks_opened_##name))                                       \
+  EXPERT_QUANT(expert_matmul_i24_##name, QUANT_LIMBS, blocks_sizes(blocks_##name()), blocks_tile_##name,               \
+               QUANT_BEST(blocks_open_##name), QUANT_BEST(blocks_opened_##name))
 #include "weight_formats.def"
 
 #undef EXPERT_FEW

@@ -489,9 +489,11 @@ def _stacked(format: Format) -> Condition:
 
     def refuse(selection: Selection, node: Node) -> str:
         below = _below(selection, node)
-        groups = groups_of(below, format) if below.type.rank == 2 else None
-        if groups is None or groups.axis != 0:
+        if below.type.rank != 2 or not is_stored_as(below, format):
             return "the experts are stored in another format"
+        groups = groups_of(below, format) if format.scales else None
+        if groups is not None and groups.axis != 0:
+            return "the experts share scales along another axis"
         n = selection.graph.type(str(node.operands[2])).dims[1]
         return f"experts have {n} columns, expected a multiple of {format.panel}" if n % format.panel else ""
 
@@ -499,7 +501,7 @@ def _stacked(format: Format) -> Condition:
 
 
 for _format in reversed(FORMATS):
-    for _dots in _format.dots if _format.scales else ():
+    for _dots in _format.dots if _format.is_quantized else ():
         _quantized_experts(_format, _dots)
 for _format in reversed(FORMATS):
     if _format.products is not None and _format.scales is None:
