@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A type of the same elements, and the function from blocks u8 [blocks, bytes] to its blocks or numbers."""
+    """A type of the same elements, and the function from blocks u8 [blocks, bytes] to its blocks."""
 
     type: str
     rewrite: Callable[[np.ndarray], np.ndarray]
