@@ -79,12 +79,19 @@ def test_experts_of_blocks(dtype: object, rounds: str, type: str) -> None:
         np.testing.assert_array_equal(program.run([x, chosen])[0], expected)
 
 
-@pytest.mark.parametrize("starts, kernel", [((32, 0), "gemm_q4_k_packed"), ((0, 256), "gemm_f32_packed")])
-def test_rows_are_gathered_whole(starts: tuple[int, int], kernel: str) -> None:
+@pytest.mark.parametrize(
+    "type, starts, kernel",
+    [
+        ("q4_k", (32, 0), "gemm_q4_k_packed"),
+        ("q8_0", (32, 0), "gemm_int8_packed"),  # a row has more bytes than elements
+        ("q4_k", (0, 256), "gemm_f32_packed"),
+    ],
+)
+def test_rows_are_gathered_whole(type: str, starts: tuple[int, int], kernel: str) -> None:
     """Some rows of a matrix of blocks are one; some columns are decoded."""
     graph = Graph("part")
     x = graph.add_input("x", TensorType(f32, (9, K - starts[1])))
-    weight = stored_blocks(graph, "w", 96, K, "q4_k")
+    weight = stored_blocks(graph, "w", 96, K, type)
     part = graph.add("slice", [weight], "part", starts=starts, stops=(96, K), steps=(1, 1)).output
     graph.set_output("y", graph.add("matmul", [x, part], "y", transpose_b=True).output)
     program, kernels = compiled(graph, rounded=(i8,))
