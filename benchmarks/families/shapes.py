@@ -65,7 +65,7 @@ class Shape:
 
 
 def _attention(shape: Shape, *, biases: bool = False, is_gated: bool = False) -> Iterator[Tensor]:
-    """Queries, with a gate beside each where they are gated, keys, values, and the projection of their result."""
+    """Queries, each with its gate where they are gated, keys, values, and the projection of their result."""
     inner, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     rows = {"attn_q": inner * (2 if is_gated else 1), "attn_k": kv, "attn_v": kv}
     for name, count in rows.items():
