@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +13,9 @@ from benchmarks.harness.report import verdict
 from benchmarks.harness.rounds import Measurement
 from benchmarks.harness.worker import Worker
 from benchmarks.llm import model
-from benchmarks.llm.engines import DECODE_TOKENS, GREEDY_TOKENS, LOGITS_PROMPT, PREFILLS
+from benchmarks.llm.engines import GREEDY_TOKENS, LOGITS_PROMPT
 from benchmarks.llm.files import FOLDER, written
+from benchmarks.llm.rounds import Run, Runs, measure_round, share
 
 ROUNDS = 5
 PROGRAM = "benchmarks.llm.engines"
@@ -45,20 +44,6 @@ READ_GOALS = {"best": 0.9, "avx2": 0.8}  # the least share of the read bandwidth
 TOLERANCE = {"f32": 1e-3, "bf16": 2e-2, "int8": 5e-2, "int4": 1e-1, "q4_0": 5e-2, "q4_k_m": 5e-2, "iq4_xs": 5e-2}
 
 
-@dataclass
-class Run:
-    """An engine on the model of one precision."""
-
-    worker: Worker
-    load_seconds: float = float("nan")
-    settings: dict[str, str] = field(default_factory=dict)
-    measured: dict[str, Measurement] = field(default_factory=dict)  # seconds of a token
-    peak_bytes: int = 0
-
-
-Runs = dict[str, Run]
-
-
 def measure(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> tuple[Runs, str]:
     """Every measure on every engine in interleaved rounds; and how far the engines agree."""
     written(folder, precision, engines)
@@ -77,19 +62,6 @@ def measure(precision: str, engines: list[str], rounds: int, threads: int, folde
     finally:
         for run in runs.values():
             run.worker.close()
-
-
-def measure_round(number: int, runs: Runs) -> None:
-    """One of each measure on each engine: seconds of a token."""
-    for tokens in PREFILLS:
-        for run in runs.values():
-            if f"prefill {tokens}" in run.measured:
-                run.measured[f"prefill {tokens}"].rounds.append(
-                    run.worker.request(prefill=tokens, seed=number) / tokens
-                )
-    for run in runs.values():
-        run.measured["decode"].rounds.append(run.worker.request(decode=DECODE_TOKENS, seed=number))
-    print(f"round {number + 1}", file=sys.stderr, flush=True)
 
 
 def outputs_of(worker: Worker) -> tuple[np.ndarray, list[int]]:
@@ -118,11 +90,6 @@ def agreement(precision: str, runs: Runs) -> str:
             f"the first {equal} of {GREEDY_TOKENS} greedy tokens are equal."
         )
     return " ".join(sentences)
-
-
-def share(numerator: Measurement, denominator: Measurement) -> float:
-    """The median over rounds of a ratio."""
-    return statistics.median(a / b for a, b in zip(numerator.rounds, denominator.rounds, strict=True))
 
 
 def _computing(runs: Runs) -> list[str]:

@@ -58,7 +58,12 @@ class LlamaCpp(Greedy):
     Flash attention is tried on and off, and the faster stays, for each measure.
     """
 
+    tries = 2  # of each setting
+
     def __init__(self, folder: Path, precision: str, threads: int) -> None:
+        self.open(paths(folder, precision)[1], threads)
+
+    def open(self, path: Path, threads: int) -> None:
         import llama_cpp
 
         self.c = llama_cpp
@@ -69,10 +74,10 @@ class LlamaCpp(Greedy):
             sys.exit("this llama.cpp uses AVX-512: set LLAMA_CPP_LIB_PATH to the lib folder of a build for AVX2")
         options = self.c.llama_model_default_params()
         options.load_mode = self.c.LLAMA_LOAD_MODE_NONE
-        _, path = paths(folder, precision)
         self.model = self.c.llama_model_load_from_file(str(path).encode(), options)
         if not self.model:
             sys.exit(f"llama.cpp cannot load {path}")
+        self.size = self.c.llama_vocab_n_tokens(self.c.llama_model_get_vocab(self.model))
         self.contexts = {
             "flash attention": self.context(threads, self.c.LLAMA_FLASH_ATTN_TYPE_ENABLED),
             "no flash attention": self.context(threads, self.c.LLAMA_FLASH_ATTN_TYPE_DISABLED),
@@ -101,9 +106,9 @@ class LlamaCpp(Greedy):
         return self.settings[measure]
 
     def choose(self, measure: str, ids: list[int], count: int) -> None:
-        """Measures under both settings, twice, and keeps the better."""
+        """Measures under both settings, and keeps the better."""
         seconds: dict[str, float] = {}
-        for setting in [*self.contexts] * 2:
+        for setting in [*self.contexts] * self.tries:
             self.use(setting)
             took = self.decode(ids, count) if count else self.prefill(ids)
             seconds[setting] = min(took, seconds.get(setting, took))
@@ -115,7 +120,7 @@ class LlamaCpp(Greedy):
         status = self.c.llama_decode(self.active, self.c.llama_batch_get_one(tokens, len(ids)))
         if status:
             sys.exit(f"llama_decode gives {status}")
-        return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (VOCAB_SIZE,))
+        return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (self.size,))
 
     def start(self, ids: list[int]) -> int:
         self.c.llama_memory_clear(self.memory, False)
@@ -135,7 +140,7 @@ class LlamaCpp(Greedy):
     def logits(self, ids: list[int]) -> list[float]:
         self.use_chosen("prefill 128")
         self.start(ids)
-        return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (VOCAB_SIZE,)).tolist()
+        return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (self.size,)).tolist()
 
     def greedy(self, ids: list[int], count: int) -> list[int]:
         self.use_chosen("decode")
@@ -180,10 +185,13 @@ class Ingot(Greedy):
     """Ingot as a program uses it."""
 
     def __init__(self, folder: Path, precision: str, threads: int) -> None:
+        hf, _ = paths(folder, precision)
+        self.open(hf, threads, None if hf.is_file() else precision)
+
+    def open(self, path: Path, threads: int, precision: str | None) -> None:
         from ingot import LLM
 
-        hf, _ = paths(folder, precision)
-        self.model = LLM(hf, context=CHUNK * 2, threads=threads, precision=None if hf.is_file() else precision)
+        self.model = LLM(path, context=CHUNK * 2, threads=threads, precision=precision)
         self.tokens: Iterator[int] = iter(())
 
     def start(self, ids: list[int]) -> int:
@@ -203,10 +211,13 @@ class Read:
     """Reads as many bytes as a token's weights have, and computes nothing: what memory allows."""
 
     def __init__(self, folder: Path, precision: str, threads: int) -> None:
+        self.open(streamed_bytes(folder, precision), threads)
+
+    def open(self, nbytes: int, threads: int) -> None:
         from ingot.run.library import load
         from ingot.run.probe import Probe
 
-        self.probe = Probe("probe_read_f32", load().isa(), threads, nbytes=streamed_bytes(folder, precision))
+        self.probe = Probe("probe_read_f32", load().isa(), threads, nbytes=nbytes)
 
     def setting(self, measure: str) -> str:
         return ""

@@ -1,16 +1,18 @@
 """A mixture of experts: its product and its choice, against float64 and bit for bit among ISAs, parts and batches."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ingot import InferenceSession, InputError
-from ingot.ir.dtype import f32, i64
+from ingot.ir.dtype import bf16, f32, i64
 from ingot.ir.graph import Graph, TensorType
 from ingot.ops.linear import expert_matmul
 from ingot.run.interpret import interpret
-from kernel_calls import LIBRARY, bits, close, element_strides, every, run, ways
+from kernel_calls import ISAS, LIBRARY, bits, close, element_strides, every, run, ways
+from stored_products import compiled
 
 pytestmark = pytest.mark.native
 
@@ -53,6 +55,29 @@ def test_expert_matmul(rows: int, slots: int, n: int, k: int, count: int, is_sha
     close(result, expert_matmul(x.astype(np.float64), chosen, experts.astype(np.float64)), 1e-5)
     alone = multiplied(x[-1:], chosen[-1:], experts)
     np.testing.assert_array_equal(bits(alone[0]), bits(result[-1]))
+
+
+@pytest.mark.parametrize("rows, kernel", [(17, "expert_matmul_bf16_packed"), (16, "expert_matmul_f32_bf16_packed")])
+def test_experts_in_bf16(rows: int, kernel: str):
+    """Many rows are rounded to bf16, as those of a product are, and their bits are a product's."""
+    rng = np.random.default_rng(rows)
+    both, each = Graph(), Graph()
+    stored = rng.standard_normal((3, 40, 66)).astype(bf16.numpy)
+    both.add_input("x", TensorType(f32, (rows, 1, 66)))
+    both.add_input("chosen", TensorType(i64, (rows, 2)))
+    experts = both.add("cast", [both.add_weight("w", stored)], dtype=f32).output
+    both.set_output("y", both.add("expert_matmul", ["x", "chosen", experts]).output)
+    each.add_input("x", TensorType(f32, (rows, 66)))
+    for i in range(3):
+        matrix = each.add("cast", [each.add_weight(f"w{i}", stored[i])], dtype=f32).output
+        each.set_output(f"y{i}", each.add("matmul", ["x", matrix], transpose_b=True).output)
+    x, chosen = rng.standard_normal((rows, 1, 66)).astype(np.float32), rng.integers(0, 3, (rows, 2))
+    products = np.stack(compiled(each, rounded=(bf16,), split_sums=False)[0].run([x[:, 0]]), 1)
+    expected = np.take_along_axis(products, chosen[:, :, None], 1)
+    for isa, threads in itertools.product(ISAS, (1, 3)):
+        program, kernels = compiled(both, rounded=(bf16,), isa=isa, threads=threads, split_sums=False)
+        assert kernel in kernels
+        np.testing.assert_array_equal(bits(program.run([x, chosen])[0]), bits(expected))
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 1 << 40])

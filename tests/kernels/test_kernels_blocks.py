@@ -30,19 +30,25 @@ def rows_of(type: str, n: int, blocks: int, seed: int = 0) -> np.ndarray:
     rows = generator.integers(0, 256, (n * blocks, BLOCKS[type].nbytes), np.uint8)
     for start in HALVES[type]:
         rows[:, start : start + 2] = generator.uniform(-0.02, 0.02, (n * blocks, 1)).astype(np.float16).view(np.uint8)
+    if type == "mxfp4":
+        rows[:, 0] = generator.integers(117, 122, n * blocks)
     return rows.reshape(n, -1)
 
 
 def numbers(type: str, rows: np.ndarray) -> list[np.ndarray]:
-    """The numbers of f16 of each block: [n, blocks], as floats."""
+    """The numbers of f16 of each block: [n, blocks], as floats; or its power of two."""
     blocks = rows.reshape(len(rows), -1, BLOCKS[type].nbytes)
+    if type == "mxfp4":
+        return [np.ldexp(np.float32(1), blocks[:, :, 0].astype(int) - 127)]
     return [np.ascontiguousarray(blocks[:, :, at : at + 2]).view(np.float16)[:, :, 0] for at in HALVES[type]]
 
 
 def with_numbers(type: str, rows: np.ndarray, *values: float) -> np.ndarray:
-    """What gguf decodes where the numbers of f16 are others, in float64."""
+    """What gguf decodes where the numbers of f16 are others, or powers of two are 1, in float64."""
     blocks = rows.reshape(-1, BLOCKS[type].nbytes).copy()
-    for at, value in zip(HALVES[type], values, strict=True):
+    if type == "mxfp4":
+        blocks[:, 0] = 127
+    for at, value in zip(HALVES[type], values, strict=False):
         blocks[:, at : at + 2] = np.array([value], np.float16).view(np.uint8)
     return decoded(type, blocks.reshape(rows.shape)).astype(float)
 
@@ -67,7 +73,7 @@ def defined_by_digits(x: np.ndarray, type: str, rows: np.ndarray) -> np.ndarray:
 
 def times(codes: np.ndarray, steps: np.ndarray, type: str, rows: np.ndarray) -> np.ndarray:
     """Rounded rows times blocks."""
-    size, count = BLOCKS[type].elements, len(HALVES[type])
+    size, count = BLOCKS[type].elements, max(1, len(HALVES[type]))
     whole = [with_numbers(type, rows, *(float(i == j) for j in range(count))) for i in range(count)]
     total = np.zeros((len(codes), len(rows)), np.float32)
     for group in range(steps.shape[1]):
@@ -160,6 +166,8 @@ def test_largest_sums(m: int, type: str) -> None:
         shaped = rows.reshape(-1, BLOCKS[type].nbytes)
         for start in HALVES[type]:
             shaped[:, start : start + 2] = np.array([0.5], np.float16).view(np.uint8)
+        if type == "mxfp4":
+            shaped[:, 0] = 126
         found = product(f"gemm_{KERNELS[type]}_packed", x, 2, packed(type, 2, k, rows))
         np.testing.assert_array_equal(found, defined(x, type, rows))
 

@@ -72,9 +72,12 @@ def random_blocks(type: str, tensor: np.ndarray) -> np.ndarray:
 
 
 def set_halves(type: str, blocks: np.ndarray, values: np.ndarray) -> None:
-    """Writes one f16 for each block, [blocks, 1], at every place where the block has a number of f16."""
+    """Writes one f16 for each block, [blocks, 1], at every place where the block has a number of f16; a power of two
+    near it where the block has an exponent."""
     for start in HALVES[type]:
         blocks[:, start : start + 2] = values.view(np.uint8)
+    if type == "mxfp4":
+        blocks[:, 0] = 127 + np.rint(np.log2(values[:, 0].astype(np.float32)))
     if type == "iq1_m":  # four bits in the upper bits of each of four words
         for place in range(4):
             bits = values[:, 0].view(np.uint16) >> 4 * place & 15
@@ -84,13 +87,14 @@ def set_halves(type: str, blocks: np.ndarray, values: np.ndarray) -> None:
 # Where a block has its numbers of f16.
 HALVES = dict.fromkeys(ALL_BLOCKS, (0,)) | {
     "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
-    "tq2_0": (64,), "iq1_m": (),
+    "tq2_0": (64,), "iq1_m": (), "mxfp4": (),
 }  # fmt: skip
 
 
 def packed_bytes(type: str) -> int:
-    """The bytes of a block in panels: those of the file, but four bits for each value where the file has a grid."""
-    return 134 if type == "iq3_s" else BLOCKS[type].nbytes
+    """The bytes of a block in panels: those of the file, but four bits for each value where the file has a grid, and
+    two bytes where it has one for an exponent."""
+    return {"iq3_s": 134, "mxfp4": 18}.get(type, BLOCKS[type].nbytes)
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:

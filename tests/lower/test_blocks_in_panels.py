@@ -8,7 +8,7 @@ import pytest
 
 import ingot
 from ingot.ir.dim import symbol
-from ingot.ir.dtype import f32, i4, i8, i32, u4, u8
+from ingot.ir.dtype import f32, i4, i8, i32, i64, u4, u8
 from ingot.ir.graph import Graph, TensorType
 from ingot.ops.blocks import BLOCKS
 from ingot.run.interpret import interpret
@@ -49,12 +49,49 @@ def test_models_of_blocks(dtype: object, rounds: str, tolerance: float, type: st
             assert few.tobytes() == many[:rows].tobytes()
 
 
-@pytest.mark.parametrize("starts, kernel", [((32, 0), "gemm_q4_k_packed"), ((0, 256), "gemm_f32_packed")])
-def test_rows_are_gathered_whole(starts: tuple[int, int], kernel: str) -> None:
+def experts_and_each(rows: int, type: str, count: int = 3, n: int = 64) -> tuple[Graph, Graph]:
+    """Products of rows with experts of blocks, f32[rows, 2, n], and with each expert alone."""
+    both, each = Graph("experts"), Graph("each")
+    x = both.add_input("x", TensorType(f32, (rows, 1, K)))
+    chosen = both.add_input("chosen", TensorType(i64, (rows, 2)))
+    experts = both.add("reshape", [stored_blocks(both, "w", count * n, K, type)], shape=(count, n, K)).output
+    both.set_output("y", both.add("expert_matmul", [x, chosen, experts], "y").output)
+    alone, weight = each.add_input("x", TensorType(f32, (rows, K))), stored_blocks(each, "w", count * n, K, type)
+    for expert in range(count):
+        stops = ((expert + 1) * n, K)
+        part = each.add("slice", [weight], starts=(expert * n, 0), stops=stops, steps=(1, 1)).output
+        each.set_output(f"y{expert}", each.add("matmul", [alone, part], transpose_b=True).output)
+    return both, each
+
+
+@pytest.mark.parametrize("type", BLOCKS)
+@pytest.mark.parametrize("dtype, rounds", [(i8, ""), (i32, "i24_")])
+def test_experts_of_blocks(dtype: object, rounds: str, type: str) -> None:
+    """The bits of products with each expert, on every set and for any threads."""
+    name, random = {"q4_0": "int4", "q8_0": "int8"}.get(type, type), np.random.default_rng(4)
+    x, chosen = random.standard_normal((40, 1, K), np.float32), random.integers(0, 3, (40, 2))
+    both, each = experts_and_each(40, type)
+    products = np.stack(compiled(each, rounded=(dtype,))[0].run([x[:, 0]]), 1)
+    expected = np.take_along_axis(products, chosen[:, :, None], 1)
+    for isa, threads in itertools.product(ISAS, (1, 3)):
+        program, kernels = compiled(both, rounded=(dtype,), isa=isa, threads=threads)
+        assert f"expert_matmul_{rounds}{name}_packed" in kernels
+        np.testing.assert_array_equal(program.run([x, chosen])[0], expected)
+
+
+@pytest.mark.parametrize(
+    "type, starts, kernel",
+    [
+        ("q4_k", (32, 0), "gemm_q4_k_packed"),
+        ("q8_0", (32, 0), "gemm_int8_packed"),  # a row has more bytes than elements
+        ("q4_k", (0, 256), "gemm_f32_packed"),
+    ],
+)
+def test_rows_are_gathered_whole(type: str, starts: tuple[int, int], kernel: str) -> None:
     """Some rows of a matrix of blocks are one; some columns are decoded."""
     graph = Graph("part")
     x = graph.add_input("x", TensorType(f32, (9, K - starts[1])))
-    weight = stored_blocks(graph, "w", 96, K, "q4_k")
+    weight = stored_blocks(graph, "w", 96, K, type)
     part = graph.add("slice", [weight], "part", starts=starts, stops=(96, K), steps=(1, 1)).output
     graph.set_output("y", graph.add("matmul", [x, part], "y", transpose_b=True).output)
     program, kernels = compiled(graph, rounded=(i8,))

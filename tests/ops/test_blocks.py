@@ -21,6 +21,8 @@ def random_rows(name: str, *, finite: bool = True) -> np.ndarray:
             blocks[:, start + 1] &= 0xBB  # an exponent without its third bit: no infinity, no NaN
         if name == "iq1_m":
             blocks[:, 55] &= 0xBF
+        if name == "mxfp4":
+            blocks[:, 0] %= 250
     return blocks.reshape(ROWS, -1)
 
 
@@ -33,7 +35,7 @@ def test_decodes_as_the_gguf_package_does(name: str) -> None:
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("name", ALL_BLOCKS)
+@pytest.mark.parametrize("name", [name for name in ALL_BLOCKS if name != "mxfp4"])
 def test_scales_that_are_no_numbers(name: str) -> None:
     """Such a file has numbers that are none, at the same places."""
     rows = random_rows(name, finite=False)

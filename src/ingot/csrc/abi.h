@@ -311,8 +311,9 @@ typedef struct {
 } matmul_args;
 
 /* Mixture of experts: out[r, s, n] = experts[chosen[r, s]][n, k] @ x[r, s, k]. experts: `count` matrices, contiguous,
- * each packed as gemm's b (its n being columns). x_strides: row, slot; the last dim is adjacent. chosen and out are
- * row-major. scratch: num_tasks slots of scratch_stride floats. */
+ * each packed as gemm's b (its n being columns). x_strides: row, slot; the last dim is adjacent. _bf16: x is bf16, its
+ * strides count pairs, and k is even; sums are those of gemm_bf16 without split sums. chosen and out are row-major.
+ * scratch: num_tasks slots of scratch_stride floats. */
 typedef struct {
   const float *x; const int64_t *chosen; const void *experts; float *out; float *scratch; ingot_fault *fault;
   int64_t rows; int64_t slots; int64_t n; int64_t k; int64_t count;

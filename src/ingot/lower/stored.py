@@ -93,11 +93,13 @@ def _moved_groups(value: WeightExpr, groups: Groups) -> Groups | None:
 
 
 def _moved(value: WeightExpr, operands: tuple[WeightExpr, ...], name: str) -> WeightExpr:
-    """Apply the move of a value to other operands; a slice of scales or blocks ends at their last index."""
+    """Apply the move of a value to other operands; a slice of all elements is one of all scales or bytes of blocks."""
     assert value.node is not None and value.op is not None
     attributes = value.node.attributes
     if value.op == "slice":
-        attributes = attributes | {"stops": tuple(map(min, attributes["stops"], operands[0].dims))}
+        bounds = zip(attributes["stops"], value.source.dims, operands[0].dims, strict=True)
+        stops = tuple(own if stop == whole else min(stop, own) for stop, whole, own in bounds)
+        attributes = attributes | {"stops": stops}
     return build_expr(value.op, operands, name, attributes)
 
 

@@ -19,12 +19,15 @@ from ingot.ops.quantize import FLOATS
 from ingot.support import abi
 
 Type = Literal[
-    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "tq2_0",
-    "iq3_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs",
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4",
+    "tq2_0", "iq3_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs",
 ]  # fmt: skip
 
 # The values of the four-bit indices of IQ4.
 _IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+
+# The numbers of MXFP4, doubled (OCP Microscaling Formats, 2023).
+_FP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,11 @@ def _decode_iq4_xs(blocks: np.ndarray) -> np.ndarray:
     return _scaled(scales, _IQ4_VALUES[_planes(blocks[:, 8:], 16, 4)])
 
 
+def _decode_mxfp4(blocks: np.ndarray) -> np.ndarray:
+    scales = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
+    return _scaled(scales, _FP4_VALUES[_planes(blocks[:, 1:], 16, 4)])
+
+
 def _decode_tq2_0(blocks: np.ndarray) -> np.ndarray:
     return _scaled(_half(blocks, 64), _planes(blocks[:, :64], 32, 2).astype(np.int8) - np.int8(1))
 
@@ -161,6 +169,7 @@ BLOCKS = {
     "q6_k": BlockType(256, 210, _decode_q6_k),
     "iq4_nl": BlockType(32, 18, _decode_iq4_nl),
     "iq4_xs": BlockType(256, 136, _decode_iq4_xs),
+    "mxfp4": BlockType(32, 17, _decode_mxfp4),
     "tq2_0": BlockType(256, 66, _decode_tq2_0),
     "iq3_s": BlockType(256, 110, _decode_iq3_s),
 }

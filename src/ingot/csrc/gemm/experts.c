@@ -50,7 +50,7 @@ static inline void expert_faults(const expert_args *e, int64_t begin, int64_t en
   }
 }
 
-/* f: the tile for the experts, and the size of their panels. */
+/* f: the tile for the experts, the elements of a row, and the size of panels. */
 static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t task, int32_t num_tasks) {
   const int32_t own = task % num_tasks;
   const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
@@ -69,7 +69,7 @@ static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t t
       if (rows == 0 || (rows < INGOT_EXPERT_ROWS && i + 1 < pairs)) continue;
       f.a = rows == 1 ? expert_x(e, members[0]) : gathered;
       for (int64_t j = 0; f.a == gathered && j < rows; j++)
-        memcpy(gathered + j * f.a_stride, expert_x(e, members[j]), (size_t)e->k * sizeof(float));
+        memcpy(gathered + j * f.a_stride, expert_x(e, members[j]), (size_t)f.k * sizeof(float));
       expert_rows(e, &f, begin, end, rows, members);
       rows = 0;
     }
@@ -86,6 +86,13 @@ void K(expert_matmul_f32_bf16_packed)(const void *args, int32_t task, int32_t nu
   const expert_args *e = args;
   const int64_t panel_size = (e->k + 1) / 2 * INGOT_PANEL;
   const gemm_factors f = {K(gemm_tile_widened), e->k, NULL, e->k + INGOT_EXPERT_PAD, NULL, panel_size};
+  expert_matmul(e, f, task, num_tasks);
+}
+
+void K(expert_matmul_bf16_packed)(const void *args, int32_t task, int32_t num_tasks) {
+  const expert_args *e = args;
+  const int64_t pairs = e->k / 2;
+  const gemm_factors f = {K(gemm_tile_dots), pairs, NULL, pairs + INGOT_EXPERT_PAD, NULL, pairs * INGOT_PANEL};
   expert_matmul(e, f, task, num_tasks);
 }
 
@@ -147,15 +154,23 @@ static inline void expert_matmul_quant(const expert_args *e, quant_way way, quan
   }
 }
 
-#define EXPERT_QUANT(kernel, tile, limbs, ...)                                                                         \
+#define EXPERT_QUANT(kernel, limbs, sizes, ...)                                                                        \
   void K(kernel##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                         \
-    const quant_way way = QUANT_WAY(tile, NULL, NULL);                                                                 \
-    expert_matmul_quant(args, way, quant_sizes_of(__VA_ARGS__), limbs, task, num_tasks);                               \
+    const quant_way way = QUANT_WAY(__VA_ARGS__);                                                                      \
+    expert_matmul_quant(args, way, sizes, limbs, task, num_tasks);                                                     \
   }
 
 #define QUANT_FORMAT(name, ...)                                                                                        \
-  EXPERT_QUANT(expert_matmul_##name, quant_tile_##name, 1, __VA_ARGS__)                                                \
-  EXPERT_QUANT(expert_matmul_i24_##name, quant_tile_##name, QUANT_LIMBS, __VA_ARGS__)
+  EXPERT_QUANT(expert_matmul_##name, 1, quant_sizes_of(__VA_ARGS__), quant_tile_##name, NULL, NULL)                    \
+  EXPERT_QUANT(expert_matmul_i24_##name, QUANT_LIMBS, quant_sizes_of(__VA_ARGS__), quant_tile_##name, NULL, NULL)
+#define BLOCK_TYPE(name, ...)                                                                                          \
+  EXPERT_QUANT(expert_matmul_##name, 1, blocks_sizes(blocks_##name()), blocks_tile_##name, NULL, NULL)                 \
+  EXPERT_QUANT(expert_matmul_i24_##name, QUANT_LIMBS, blocks_sizes(blocks_##name()), blocks_tile_##name, NULL, NULL)
+#define OPENED_TYPE(name, ...)                                                                                         \
+  EXPERT_QUANT(expert_matmul_##name, 1, blocks_sizes(blocks_##name()), blocks_tile_##name,                             \
+               QUANT_BEST(blocks_open_##name), QUANT_BEST(blocks_opened_##name))                                       \
+  EXPERT_QUANT(expert_matmul_i24_##name, QUANT_LIMBS, blocks_sizes(blocks_##name()), blocks_tile_##name,               \
+               QUANT_BEST(blocks_open_##name), QUANT_BEST(blocks_opened_##name))
 #include "weight_formats.def"
 
 #undef EXPERT_FEW

@@ -85,6 +85,12 @@ static inline float gather_half(const uint8_t *at) {
   return f16_to_float(half);
 }
 
+static inline float gather_bf16_at(const uint8_t *at) {
+  uint16_t half;
+  memcpy(&half, at, sizeof half);
+  return bf16_to_float(half);
+}
+
 /* Element k of a row of a table in panels of quantized weights. */
 static inline float gather_quant(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,
                                 const int zeros, const int span, const int scale_bytes) {
@@ -129,7 +135,8 @@ static inline __attribute__((always_inline)) float gather_block(const uint8_t *t
   const uint32_t high = t.bits % 2 || t.bits > 4 ? gather_word(qweight, blocks_high_word(t.bits, q)) : 0;
   const int code = blocks_quant(t.bits, gather_word(qweight, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
   const float x = (float)((t.steps ? blocks_steps[t.steps][code] : code) - t.offset);
-  const float d = gather_half(halves), m = t.has_m ? gather_half(halves + 2 * INGOT_PANEL) : 0.0f;
+  const float d = t.steps == BLOCKS_FP4 ? gather_bf16_at(halves) : gather_half(halves);
+  const float m = t.has_m ? gather_half(halves + 2 * INGOT_PANEL) : 0.0f;
   if (t.held == BLOCKS_ALONE) return t.has_m ? x * d + m : x * d;
   uint32_t words[4] = {0};
   for (int i = 0; i < t.scale_bytes / 4; i++) words[i] = gather_word(block + 4 * column, i);

@@ -18,6 +18,8 @@
 /* Code books, each a row of blocks_steps. */
 #define BLOCKS_IQ4 1
 #define BLOCKS_ODD 2 /* the odd numbers from -15 to 15 */
+#define BLOCKS_FP4 3 /* twice the numbers of MXFP4; d is half of a power of two, bf16 in panels, whose exponent plus 127
+                        is one byte in a file */
 
 /* A block type. In the file a block of `elements` has `nbytes` bytes and, at these byte offsets: `low`, the lower four
  * bits of its quantized values (two, where a value has fewer than four bits): every low_width bytes hold the lowest
@@ -47,6 +49,7 @@ static const uint8_t blocks_steps[][16] = {
   {0},
   {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241},
   {113, 115, 117, 119, 121, 123, 125, 127, 129, 131, 133, 135, 137, 139, 141, 143},
+  {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116},
 };
 
 /* The lower bits of a value, which are stored together. */

@@ -55,6 +55,11 @@ static inline __attribute__((always_inline)) void blocks_put(const int bits, con
   INGOT_UNROLL for (int i = 0; i < bits; i++) memcpy(panel + 4 * INGOT_PANEL * i, words + i, 4);
 }
 
+/* Half of a power of two as bf16; its exponent plus 127 is given. */
+static inline uint16_t blocks_power(uint8_t exponent) {
+  return (uint16_t)(exponent < 2 ? 0x20 << exponent : (exponent - 1) << 7);
+}
+
 /* A block of one column. */
 static inline __attribute__((always_inline)) void blocks_pack(const blocks_type t, const uint8_t *block, int64_t column,
                                                               uint8_t *panel) {
@@ -63,7 +68,12 @@ static inline __attribute__((always_inline)) void blocks_pack(const blocks_type 
   INGOT_UNROLL for (int i = 0; i < t.scale_bytes / 4; i++)
     memcpy(panel + 4 * (INGOT_PANEL * i + column), block + t.scales + 4 * i + t.scale_bytes % 4, 4);
   if (t.scale_bytes % 4) memcpy(panel + 4 * INGOT_PANEL + 2 * column, block + t.scales, 2);
-  memcpy(halves, block + t.d, 2);
+  if (t.steps == BLOCKS_FP4) {
+    const uint16_t d = blocks_power(block[t.d]);
+    memcpy(halves, &d, sizeof d);
+  } else {
+    memcpy(halves, block + t.d, 2);
+  }
   if (t.has_m) memcpy(halves + 2 * INGOT_PANEL, block + t.m, 2);
   blocks_fill(t, block, qweight);
   for (int i = 0; i < t.elements / INGOT_QUANT_BLOCK; i++)

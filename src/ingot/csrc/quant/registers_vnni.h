@@ -52,6 +52,7 @@ static inline __m512i quant_dot(__m512i sum, __m512i w, __m512i a) {
 #define BLOCKS_W vnni_words
 #define BLOCKS_S vnni_signed
 #define BLOCKS_LOAD16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p)))
+#define BLOCKS_BF16(p) _mm512_castsi512_ps(_mm512_slli_epi32(BLOCKS_LOAD16(p), 16))
 #define BLOCKS_STEPS(book, w)                                                                                          \
   _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
 #define BLOCKS_LESS 0

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "math/bf16.h"
 #include "quant/blocks.h"
 
 #if defined(ISA_avx512)
@@ -83,6 +84,7 @@
 #define BLOCKS_W uint32_t
 #define BLOCKS_S int32_t
 #define BLOCKS_LOAD16(p) (*(const uint16_t *)(p))
+#define BLOCKS_BF16(p) bf16_to_float(*(p))
 #define BLOCKS_STEPS(book, w) blocks_stepped(book, (uint32_t)(w))
 #define BLOCKS_LESS 0
 #define BLOCKS_DOT(part, steps, w, p) QUANT_DOT(part, w, p)
@@ -142,6 +144,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_W widened_words
 #define BLOCKS_S widened_signed
 #define BLOCKS_LOAD16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p)))
+#define BLOCKS_BF16(p) _mm256_castsi256_ps(_mm256_slli_epi32(BLOCKS_LOAD16(p), 16))
 #define BLOCKS_STEPS(book, w)                                                                                          \
   _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps[book])), w)
 #define BLOCKS_PAIR(w, i, j)                                                                                           \

@@ -55,8 +55,7 @@ DECODED = ("f32", "f16", "bf16", *ALL_BLOCKS, *REWRITTEN)  # the TYPES that can 
 # Elements and bytes of a block; for plain numbers, and for block types that no op decodes.
 SIZES = {
     "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "f64": (1, 8), "i8": (1, 1), "i16": (1, 2), "i32": (1, 4),
-    "i64": (1, 8), "q8_1": (32, 40), "q8_k": (256, 292), "tq1_0": (256, 54), "mxfp4": (32, 17), "nvfp4": (64, 36),
-    "q1_0": (128, 18),
+    "i64": (1, 8), "q8_1": (32, 40), "q8_k": (256, 292), "tq1_0": (256, 54), "nvfp4": (64, 36), "q1_0": (128, 18),
 } | {name: (row.elements, row.nbytes) for name, row in ALL_BLOCKS.items()}  # fmt: skip
 
 

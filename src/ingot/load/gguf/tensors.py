@@ -65,10 +65,6 @@ class BlockTensor(StoredTensor):
         blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
         return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.read_type, dtype=f32).output
 
-    def array(self) -> np.ndarray:
-        """Return the elements, if they are not blocks: a view of the mapped file, or rewritten numbers."""
-        return self._blocks() if self.type in REWRITTEN else super(BlockTensor, self).array()
-
     def pieces(self) -> Iterator[np.ndarray]:
         """Yield the elements, some megabytes at a time; blocks are decoded."""
         if self.read_type not in ALL_BLOCKS:

@@ -20,7 +20,7 @@ from ingot.lower.packed_weight import PackedWeight
 from ingot.lower.selection import Selection
 from ingot.lower.states import replacing, undecoded
 from ingot.lower.step_builder import StepBuilder
-from ingot.lower.stored import groups_of, stored_arrays
+from ingot.lower.stored import groups_of, is_stored_as, stored_arrays
 from ingot.lower.view import View, broadcast_view, collapse
 from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
@@ -84,7 +84,8 @@ def _readers_transposed(graph: Graph, product: Node) -> list[Node]:
 
 
 def _rows_of(graph: Graph, product: Node) -> int:
-    return math.prod(graph.type(product.output).dims[:-1])
+    dims = graph.type(product.output).dims
+    return dims[0] if product.op.name == "expert_matmul" else math.prod(dims[:-1])
 
 
 def _row_count(selection: Selection, node: Node) -> int:
@@ -108,8 +109,9 @@ def accepts_dots(format: Format, dots: Dots) -> Condition:
             return f"the target has no dot products of {dots.rows}, or they are disabled"
         if dots.few:
             return ""
-        x = str(selection.group(node).root.operands[0])
-        count, k = _row_count(selection, node), selection.graph.type(x).dims[-1]
+        root = selection.groups[node].root if node in selection.groups else node
+        x = str(root.operands[0])
+        count, k = _rows_of(selection.graph, root), selection.graph.type(x).dims[-1]
         if count <= DOT_ROWS and undecoded(selection.graph, x, dots.rows) is None:
             return f"{count} rows, expected more than {DOT_ROWS}"
         block = format.packed.elements
@@ -466,6 +468,16 @@ def _experts(format: Format) -> None:
         _lower_experts(lowering, node, kernel, format, x, str(node.operands[2]))
 
 
+def _experts_of_dots(format: Format, dots: Dots) -> None:
+    kernel = f"expert_matmul_{dots.family}_packed"
+
+    @kernel_rule("expert_matmul", kernel, both(of(f32), _static_experts, accepts_dots(format, dots), stored(2, format)))
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.cast(lowering.adjacent(node.operands[0]), dots.rows)
+        rows, slots, _ = (stride // format.packed.elements for stride in x.strides)
+        _lower_experts(lowering, node, kernel, format, replace(x, strides=(rows, slots, 1)), str(node.operands[2]))
+
+
 def _quantized_experts(format: Format, dots: Dots) -> None:
     kernel = f"expert_matmul_{dots.family}_packed"
 
@@ -489,9 +501,11 @@ def _stacked(format: Format) -> Condition:
 
     def refuse(selection: Selection, node: Node) -> str:
         below = _below(selection, node)
-        groups = groups_of(below, format) if below.type.rank == 2 else None
-        if groups is None or groups.axis != 0:
+        if below.type.rank != 2 or not is_stored_as(below, format):
             return "the experts are stored in another format"
+        groups = groups_of(below, format) if format.scales else None
+        if groups is not None and groups.axis != 0:
+            return "the experts share scales along another axis"
         n = selection.graph.type(str(node.operands[2])).dims[1]
         return f"experts have {n} columns, expected a multiple of {format.panel}" if n % format.panel else ""
 
@@ -499,9 +513,11 @@ def _stacked(format: Format) -> Condition:
 
 
 for _format in reversed(FORMATS):
-    for _dots in _format.dots if _format.scales else ():
+    for _dots in _format.dots if _format.is_quantized else ():
         _quantized_experts(_format, _dots)
 for _format in reversed(FORMATS):
+    for _dots in () if _format.is_quantized else _format.dots:
+        _experts_of_dots(_format, _dots)
     if _format.products is not None and _format.scales is None:
         _experts(_format)
 
