@@ -73,7 +73,7 @@ static inline void depthwise_apply(const depthwise_block *b, const depthwise_tar
 static inline void depthwise_activate(const depthwise_block *b, const depthwise_target *p, int64_t at,
                                       const float *sums) {
   const conv_args *g = b->g;
-  const vf bias = g->bias ? v_load(g->bias + b->channel + at) : v_set(-0.0f);
+  const float *bias = g->bias ? g->bias + b->channel + at : NULL;
   epilogue_activate(b->epilogue, bias, b->pixels, sums, 16, p->out + at, g->out_strides[2]);
 }
 
