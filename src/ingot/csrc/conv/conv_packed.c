@@ -15,6 +15,8 @@
 #endif
 
 #define INGOT_CONV_NARROW 1 /* the variant for bf16 images, which are read plane by plane */
+/* Most elements of a window whose product takes no longer than its results take to prefetch. */
+#define CONV_BRIEF 16
 /* Most elements of a filter for which a window longer than INGOT_K_BLOCK is read in place. */
 #define CONV_SMALL (1 << 15)
 
@@ -353,10 +355,12 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
     gemm_store store = {0};
     const int vectorized = conv_store_in_tile(t, b->pixel, b->count, b->group, panel, &store);
     const int done = vectorized && (pairs || (store.out && !store.residual && !store.rounded));
+    const int expects = done && t->k > CONV_BRIEF;
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t first = task_begin(b->count, tile, tiles);
       const int64_t length = task_begin(b->count, tile + 1, tiles) - first;
       const gemm_store rest = done ? conv_store_from(&store, first) : store;
+      if (expects && rest.out) gemm_expect(rest.out, rest.out_stride, length);
       if (pairs)
         conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums,
                             done ? &rest : NULL);
