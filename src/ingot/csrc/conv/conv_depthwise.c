@@ -177,9 +177,9 @@ static inline void depthwise_find(const int narrow, const depthwise_block *b, in
 /* A register at `offset` from an address. */
 static inline __attribute__((always_inline)) depthwise_v depthwise_load(const int narrow, const char *at,
                                                                         int64_t offset) {
-#if DEPTHWISE_NARROW
+  #if DEPTHWISE_NARROW
   if (narrow) return conv_load(1, at + offset * 2, 0, 16);
-#endif
+  #endif
   (void)narrow;
   return DEPTHWISE_LOAD((const float *)(const void *)at + offset);
 }
@@ -235,9 +235,9 @@ static inline __attribute__((always_inline)) void depthwise_store(
       v = DEPTHWISE_CLIP(low, high, v);
       if (!f->residual_first) v = DEPTHWISE_ADD(v, rest);
       if (p.out) DEPTHWISE_STORE(p.out + at + t * b->g->out_strides[2], v);
-#if DEPTHWISE_LANES == 16
+      #if DEPTHWISE_LANES == 16
       if (p.rounded) v_store_bf16(p.rounded + at + t * b->g->rounded_strides[2], v);
-#endif
+      #endif
     }
   }
 }
@@ -254,7 +254,7 @@ static inline __attribute__((always_inline)) void depthwise_sum(
   INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
     INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) sum[row][t] = DEPTHWISE_SET(0.0f);
   }
-  if (DEPTHWISE_ROWS == 1 && taps == 3) { /* short enough for a loop to show */
+  if (DEPTHWISE_ROWS == 1 && taps == 3) { /* a row is so short that the loop itself would take time */
     INGOT_UNROLL for (int i = 0; i < taps; i++, from += line, weight += line_weights) {
       if (i >= lines) break;
       depthwise_line(taps, stride, narrow, 0, 1, b, from, window ? window->at[i] : NULL, at, weight, back, sum);
