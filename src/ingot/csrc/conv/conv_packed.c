@@ -17,8 +17,8 @@
 #define INGOT_CONV_NARROW 1 /* the variant for bf16 images, which are read plane by plane */
 /* Most elements of a window whose product takes no longer than its results take to prefetch. */
 #define CONV_BRIEF 16
-/* Most elements of a filter, and fewest pixels of a row, for which a window longer than INGOT_K_BLOCK is read in place: of
- * short rows, a large share of the windows reaches into the padding. */
+/* Most elements of a filter, and fewest pixels of a row, for which a window longer than INGOT_K_BLOCK is read in place:
+ * of short rows, a large share of the windows reaches into the padding. */
 #define CONV_SMALL (1 << 15)
 #define CONV_WIDE 12
 

@@ -191,8 +191,8 @@ static inline int32_t epilogue_is_plain(const gemm_epilogue *e, int64_t lanes, c
 }
 #endif
 
-/* c[rows][16] = activation(sums + bias), with a loop for each activation. column_bias: [16], or null; a vector as an argument
- * would go through memory on AVX2, in halves that its reader waits for. */
+/* c[rows][16] = activation(sums + bias), with a loop for each activation. column_bias: [16], or null; a vector as an
+ * argument would go through memory on AVX2, in halves that its reader waits for. */
 static inline void epilogue_activate(const gemm_epilogue *e, const float *column_bias, int64_t rows, const float *sums,
                                      int64_t sums_stride, float *c, int64_t c_stride) {
   const vf alpha = v_set(e->act_alpha), beta = v_set(e->act_beta);
