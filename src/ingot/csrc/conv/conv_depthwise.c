@@ -2,24 +2,42 @@
  * computed together, so that a weight is loaded once for all of them, and an element once for all its uses. */
 #include "conv/conv.h"
 
-/* Output pixels of a row, and rows, that are computed together: as many as fit the registers. Image widths in networks,
- * halved from 224, are multiples of 7. DEPTHWISE_HELD: rows of the filter are held in registers, too, and an element is
- * loaded once for all its uses; otherwise a weight is, and elements are memory operands. */
+/* Output pixels of a row, and rows, that are computed together, DEPTHWISE_LANES channels at a time: as many as fit the
+ * registers together with rows of the filter. Image widths in networks, halved from 224, are multiples of 7. */
 #if defined(ISA_avx512)
 #define DEPTHWISE_PIXELS 7
 #define DEPTHWISE_ROWS 2
-#define DEPTHWISE_HELD 1
 #define DEPTHWISE_NARROW 1 /* whether bf16 images have specialised bodies; they do in every set that has bf16 kernels */
 #elif defined(ISA_avx2)
-#define DEPTHWISE_PIXELS 4
+#define DEPTHWISE_PIXELS 7
 #define DEPTHWISE_ROWS 1
-#define DEPTHWISE_HELD 0
 #define DEPTHWISE_NARROW 0
 #else
 #define DEPTHWISE_PIXELS 4
 #define DEPTHWISE_ROWS 1
-#define DEPTHWISE_HELD 1
 #define DEPTHWISE_NARROW 0
+#endif
+
+/* A register of channels. On AVX2 it is half a vector: rows of the filter and sums of whole ones fill the registers
+ * with fewer pixels. */
+#if defined(ISA_avx2)
+#define DEPTHWISE_LANES 8
+typedef __m256 depthwise_v;
+#define DEPTHWISE_LOAD(p) _mm256_loadu_ps(p)
+#define DEPTHWISE_STORE(p, v) _mm256_storeu_ps(p, v)
+#define DEPTHWISE_SET(a) _mm256_set1_ps(a)
+#define DEPTHWISE_ADD(x, y) _mm256_add_ps(x, y)
+#define DEPTHWISE_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
+#define DEPTHWISE_CLIP(low, high, v) _mm256_min_ps(high, _mm256_max_ps(low, v))
+#else
+#define DEPTHWISE_LANES 16
+typedef vf depthwise_v;
+#define DEPTHWISE_LOAD(p) v_load(p)
+#define DEPTHWISE_STORE(p, v) v_store(p, v)
+#define DEPTHWISE_SET(a) v_set(a)
+#define DEPTHWISE_ADD(x, y) v_add(x, y)
+#define DEPTHWISE_FMA(x, y, z) v_fma(x, y, z)
+#define DEPTHWISE_CLIP(low, high, v) v_min(high, v_max(low, v))
 #endif
 #define INGOT_MEANS 1 /* the case of is_given for the means of rows */
 #define DEPTHWISE_TAPS 7   /* the widest filter with a specialised body; it is not higher than wide */
@@ -73,7 +91,7 @@ static inline void depthwise_apply(const depthwise_block *b, const depthwise_tar
 static inline void depthwise_activate(const depthwise_block *b, const depthwise_target *p, int64_t at,
                                       const float *sums) {
   const conv_args *g = b->g;
-  const vf bias = g->bias ? v_load(g->bias + b->channel + at) : v_set(-0.0f);
+  const float *bias = g->bias ? g->bias + b->channel + at : NULL;
   epilogue_activate(b->epilogue, bias, b->pixels, sums, 16, p->out + at, g->out_strides[2]);
 }
 
@@ -156,9 +174,14 @@ static inline void depthwise_find(const int narrow, const depthwise_block *b, in
   }
 }
 
-/* 16 elements at `offset` from an address. */
-static inline __attribute__((always_inline)) vf depthwise_load(const int narrow, const char *at, int64_t offset) {
-  return conv_load(narrow, at + offset * (narrow ? 2 : 4), 0, 16);
+/* A register at `offset` from an address. */
+static inline __attribute__((always_inline)) depthwise_v depthwise_load(const int narrow, const char *at,
+                                                                        int64_t offset) {
+  #if DEPTHWISE_NARROW
+  if (narrow) return conv_load(1, at + offset * 2, 0, 16);
+  #endif
+  (void)narrow;
+  return DEPTHWISE_LOAD((const float *)(const void *)at + offset);
 }
 
 /* One row of the image for output rows [first, last). weight points to the row of the filter for row 0; the one for row
@@ -167,48 +190,36 @@ static inline __attribute__((always_inline)) vf depthwise_load(const int narrow,
 static inline __attribute__((always_inline)) void depthwise_line(
     const int taps, const int stride, const int narrow, const int first, const int last, const depthwise_block *b,
     const char *from, const char *const *window, int64_t offset, const float *weight, int64_t back,
-    vf sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
+    depthwise_v sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
   const int64_t channels = b->g->channels, step = b->g->x_strides[2] * (narrow ? 2 : 4);
-  if (DEPTHWISE_HELD) {
-    vf w[DEPTHWISE_ROWS][DEPTHWISE_TAPS];
+  depthwise_v w[DEPTHWISE_ROWS][DEPTHWISE_TAPS];
+  INGOT_UNROLL for (int row = first; row < last; row++) {
+    INGOT_UNROLL for (int j = 0; j < taps; j++) w[row][j] = DEPTHWISE_LOAD(weight - row * back + j * channels);
+  }
+  INGOT_UNROLL for (int c = 0; c < (DEPTHWISE_PIXELS - 1) * stride + taps; c++, from += step) {
+    const depthwise_v v = depthwise_load(narrow, window ? window[c] : from, offset);
     INGOT_UNROLL for (int row = first; row < last; row++) {
-      INGOT_UNROLL for (int j = 0; j < taps; j++) w[row][j] = v_load(weight - row * back + j * channels);
-    }
-    INGOT_UNROLL for (int c = 0; c < (DEPTHWISE_PIXELS - 1) * stride + taps; c++, from += step) {
-      const vf v = depthwise_load(narrow, window ? window[c] : from, offset);
-      INGOT_UNROLL for (int row = first; row < last; row++) {
-        INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) {
-          if (c >= t * stride && c < t * stride + taps) sum[row][t] = v_fma(v, w[row][c - t * stride], sum[row][t]);
-        }
+      INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) {
+        if (c >= t * stride && c < t * stride + taps)
+          sum[row][t] = DEPTHWISE_FMA(v, w[row][c - t * stride], sum[row][t]);
       }
     }
-    return;
-  }
-  /* Integer registers are few: every third pixel has an address. */
-  const char *third[(DEPTHWISE_PIXELS + 2) / 3];
-  INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t += 3) third[t / 3] = from + t * stride * step;
-  INGOT_UNROLL for (int j = 0; j < taps; j++, weight += channels) {
-    const vf w = v_load(weight);
-    INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) {
-      const char *at = window ? window[t * stride + j] : third[t / 3] + t % 3 * stride * step;
-      sum[0][t] = v_fma(depthwise_load(narrow, at, offset), w, sum[0][t]);
-    }
-    INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t += 3) third[t / 3] += step;
   }
 }
 
-/* The vectorized epilogue store, of the vector of channels `at` channels after the first; f: that of the first. */
-static inline __attribute__((always_inline)) void depthwise_store(const depthwise_block *b, const gemm_store *f,
-                                                                  const depthwise_target *targets, int64_t at,
-                                                                  vf sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
-  const vf bias = f->bias ? v_load(f->bias + at) : v_set(-0.0f), low = v_set(f->low), high = v_set(f->high);
+/* The vectorized epilogue store, of the register of channels `at` channels after the first; f: that of the first. */
+static inline __attribute__((always_inline)) void depthwise_store(
+    const depthwise_block *b, const gemm_store *f, const depthwise_target *targets, int64_t at,
+    depthwise_v sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
+  const depthwise_v bias = f->bias ? DEPTHWISE_LOAD(f->bias + at) : DEPTHWISE_SET(-0.0f);
+  const depthwise_v low = DEPTHWISE_SET(f->low), high = DEPTHWISE_SET(f->high);
   const int all = b->pixels == DEPTHWISE_PIXELS; /* the usual case has no branches */
   if (all && !targets[0].residual && !targets[0].rounded) {
     INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
       if (row >= b->rows) break;
       float *out = targets[row].out + at;
       INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++)
-        v_store(out + t * b->g->out_strides[2], v_min(high, v_max(low, v_add(sum[row][t], bias))));
+        DEPTHWISE_STORE(out + t * b->g->out_strides[2], DEPTHWISE_CLIP(low, high, DEPTHWISE_ADD(sum[row][t], bias)));
     }
     return;
   }
@@ -217,14 +228,48 @@ static inline __attribute__((always_inline)) void depthwise_store(const depthwis
     const depthwise_target p = targets[row];
     INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) {
       if (t >= b->pixels) break;
-      const vf rest = p.residual ? v_load(p.residual + at + t * b->g->residual_strides[2]) : v_set(-0.0f);
-      vf v = v_add(sum[row][t], bias);
-      if (f->residual_first) v = v_add(v, rest);
-      v = v_min(high, v_max(low, v));
-      if (!f->residual_first) v = v_add(v, rest);
-      if (p.out) v_store(p.out + at + t * b->g->out_strides[2], v);
+      const depthwise_v rest =
+          p.residual ? DEPTHWISE_LOAD(p.residual + at + t * b->g->residual_strides[2]) : DEPTHWISE_SET(-0.0f);
+      depthwise_v v = DEPTHWISE_ADD(sum[row][t], bias);
+      if (f->residual_first) v = DEPTHWISE_ADD(v, rest);
+      v = DEPTHWISE_CLIP(low, high, v);
+      if (!f->residual_first) v = DEPTHWISE_ADD(v, rest);
+      if (p.out) DEPTHWISE_STORE(p.out + at + t * b->g->out_strides[2], v);
+      #if DEPTHWISE_LANES == 16
       if (p.rounded) v_store_bf16(p.rounded + at + t * b->g->rounded_strides[2], v);
+      #endif
     }
+  }
+}
+
+/* The sums of a register of channels, `at` channels after the block's first. window: null if the windows are inside the
+ * image, which the first begins at `from`. */
+static inline __attribute__((always_inline)) void depthwise_sum(
+    const int taps, const int stride, const int narrow, const depthwise_block *b, const char *from,
+    const depthwise_window *window, int64_t at, depthwise_v sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
+  const conv_args *g = b->g;
+  const int64_t line_weights = taps * g->channels, back = g->stride_h * line_weights;
+  const int64_t line = g->x_strides[1] * (narrow ? 2 : 4), lines = g->kernel_h + (b->rows - 1) * g->stride_h;
+  const float *weight = g->weight + b->channel + at;
+  INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
+    INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) sum[row][t] = DEPTHWISE_SET(0.0f);
+  }
+  if (DEPTHWISE_ROWS == 1 && taps == 3) { /* a row is so short that the loop itself would take time */
+    INGOT_UNROLL for (int i = 0; i < taps; i++, from += line, weight += line_weights) {
+      if (i >= lines) break;
+      depthwise_line(taps, stride, narrow, 0, 1, b, from, window ? window->at[i] : NULL, at, weight, back, sum);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < lines; i++, from += line, weight += line_weights) {
+    const char *const *columns = window ? window->at[i] : NULL;
+    const int lower = DEPTHWISE_ROWS > 1 && b->rows > 1 && i >= g->stride_h;
+    if (i < g->kernel_h && lower)
+      depthwise_line(taps, stride, narrow, 0, DEPTHWISE_ROWS, b, from, columns, at, weight, back, sum);
+    else if (i < g->kernel_h)
+      depthwise_line(taps, stride, narrow, 0, 1, b, from, columns, at, weight, back, sum);
+    else if (lower)
+      depthwise_line(taps, stride, narrow, 1, DEPTHWISE_ROWS, b, from, columns, at, weight, back, sum);
   }
 }
 
@@ -234,8 +279,6 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
                                                                  const int narrow, const depthwise_block *b) {
   const conv_args *g = b->g;
   const int64_t size = narrow ? 2 : 4, left = b->x * stride - g->pad_left, top = b->y * g->stride_h - g->pad_top;
-  const int64_t line_weights = taps * g->channels, back = g->stride_h * line_weights, line = g->x_strides[1] * size;
-  const int64_t lines = g->kernel_h + (b->rows - 1) * g->stride_h;
   const gemm_store f = epilogue_store(b->epilogue, 0, b->channel, NULL, 0);
   depthwise_window window;
   depthwise_target targets[DEPTHWISE_ROWS];
@@ -243,41 +286,22 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
   if (!inner) depthwise_find(narrow, b, (DEPTHWISE_PIXELS - 1) * stride + taps, &window);
   const char *image = NULL;
   if (inner)
-    image = (const char *)g->x + (depthwise_image(b) + left * g->x_strides[2]) * size + top * line;
+    image = (const char *)g->x + (depthwise_image(b) + left * g->x_strides[2] + top * g->x_strides[1]) * size;
   for (int64_t at = 0; at < b->count; at += 16) {
-    const float *weight = g->weight + b->channel + at;
-    const char *from = image;
-    vf sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS];
-    INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
-      INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) sum[row][t] = v_set(0.0f);
-    }
-    if (DEPTHWISE_ROWS == 1) {
-      INGOT_UNROLL for (int i = 0; i < taps; i++, from += line, weight += line_weights) {
-        if (i >= lines) break;
-        depthwise_line(taps, stride, narrow, 0, 1, b, from, inner ? NULL : window.at[i], at, weight, back, sum);
+    float sums[DEPTHWISE_ROWS * DEPTHWISE_PIXELS * 16 + 16];
+    for (int64_t part = 0; part < 16; part += DEPTHWISE_LANES) {
+      depthwise_v sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS];
+      depthwise_sum(taps, stride, narrow, b, image, inner ? NULL : &window, at + part, sum);
+      if (b->vectorized) {
+        depthwise_store(b, &f, targets, at + part, sum);
+        continue;
       }
-    } else {
-      for (int64_t i = 0; i < lines; i++, from += line, weight += line_weights) {
-        const char *const *columns = inner ? NULL : window.at[i];
-        const int lower = b->rows > 1 && i >= g->stride_h;
-        if (i < g->kernel_h && lower)
-          depthwise_line(taps, stride, narrow, 0, DEPTHWISE_ROWS, b, from, columns, at, weight, back, sum);
-        else if (i < g->kernel_h)
-          depthwise_line(taps, stride, narrow, 0, 1, b, from, columns, at, weight, back, sum);
-        else if (lower)
-          depthwise_line(taps, stride, narrow, 1, DEPTHWISE_ROWS, b, from, columns, at, weight, back, sum);
-      }
-    }
-    if (b->vectorized) {
-      depthwise_store(b, &f, targets, at, sum);
-    } else {
-      float sums[DEPTHWISE_ROWS * DEPTHWISE_PIXELS * 16 + 16];
       INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
         INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++)
-          v_store(sums + (row * DEPTHWISE_PIXELS + t) * 16, sum[row][t]);
+          DEPTHWISE_STORE(sums + (row * DEPTHWISE_PIXELS + t) * 16 + part, sum[row][t]);
       }
-      K(depthwise_finish)(b, targets, at, sums);
     }
+    if (!b->vectorized) K(depthwise_finish)(b, targets, at, sums);
     switch (is_given(g->means)) {
       case INGOT_MEANS: depthwise_mean(b, targets, at);
     }
@@ -333,7 +357,8 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
   const int64_t shape = narrow && !DEPTHWISE_NARROW ? 0 : depthwise_shape(g);
   depthwise_block b = {.g = g, .channel = channel - skip, .lanes = lanes, .skip = skip, .count = count,
                        .epilogue = &epilogue};
-  b.vectorized = shape && count % 16 == 0 && epilogue_is_vectorized(&epilogue);
+  b.vectorized = shape && count % 16 == 0 && epilogue_is_vectorized(&epilogue) &&
+                 (DEPTHWISE_LANES == 16 || !g->rounded);
   b.plain = count % 16 == 0 && epilogue_is_plain(&epilogue, 16, g->out);
   for (; begin < end; begin += b.rows) {
     b.n = begin / g->out_height;
@@ -378,7 +403,13 @@ DEPTHWISE(conv2d_bf16_depthwise, 1)
 #undef DEPTHWISE
 #undef DEPTHWISE_PIXELS
 #undef DEPTHWISE_ROWS
-#undef DEPTHWISE_HELD
+#undef DEPTHWISE_LANES
+#undef DEPTHWISE_LOAD
+#undef DEPTHWISE_STORE
+#undef DEPTHWISE_SET
+#undef DEPTHWISE_ADD
+#undef DEPTHWISE_FMA
+#undef DEPTHWISE_CLIP
 #undef DEPTHWISE_NARROW
 #undef DEPTHWISE_TAPS
 #undef DEPTHWISE_STRIDE

@@ -15,8 +15,12 @@
 #endif
 
 #define INGOT_CONV_NARROW 1 /* the variant for bf16 images, which are read plane by plane */
-/* Most elements of a filter for which a window longer than INGOT_K_BLOCK is read in place. */
+/* Most elements of a window whose product takes no longer than its results take to prefetch. */
+#define CONV_BRIEF 16
+/* Most elements of a filter, and fewest pixels of a row, for which a window longer than INGOT_K_BLOCK is read in place:
+ * of short rows, a large share of the windows reaches into the padding. */
 #define CONV_SMALL (1 << 15)
+#define CONV_WIDE 12
 
 /* The layout of windows: `planes` planes `plane_stride` apart, in which a kernel position has `unit` adjacent elements;
  * k elements in total. An element is the tile's, a float or a pair of bf16. narrow: planes are bf16, two adjacent
@@ -353,10 +357,12 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
     gemm_store store = {0};
     const int vectorized = conv_store_in_tile(t, b->pixel, b->count, b->group, panel, &store);
     const int done = vectorized && (pairs || (store.out && !store.residual && !store.rounded));
+    const int expects = done && t->k > CONV_BRIEF;
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t first = task_begin(b->count, tile, tiles);
       const int64_t length = task_begin(b->count, tile + 1, tiles) - first;
       const gemm_store rest = done ? conv_store_from(&store, first) : store;
+      if (expects && rest.out) gemm_expect(rest.out, rest.out_stride, length);
       if (pairs)
         conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums,
                             done ? &rest : NULL);
@@ -405,7 +411,7 @@ static inline int conv_is_short(const conv_task *t) {
   const int is_small = t->k * t->out_channels <= CONV_SMALL;
   if (t->narrow) return 0;
   if (t->tile != K(gemm_tile)) return is_small && t->g->dilation_w == 1 && t->g->x_strides[2] == t->unit;
-  return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && is_small);
+  return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && is_small && t->g->out_width >= CONV_WIDE);
 }
 #endif
 

@@ -62,19 +62,23 @@ static inline vf v_reduce_ln2(vf x, vf *n) {
   return v_fma(*n, v_set(0x1.bd0106p-13f), r);
 }
 
-/* e^x for x from -104 to 89, or NaN; at most 1.5 ULP. */
-static inline vf v_exp_bounded(vf x) {
-  vf n;
-  vf r = v_reduce_ln2(x, &n);
-  vf p = V_POLYNOMIAL(r, 0x1.6a495cp-10f, 0x1.1239a0p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1);
-  return v_scale(p, n);
+/* e^x / 2^n for x from -104 to 89, or NaN; at most 1.5 ULP. */
+static inline vf v_exp_bounded(vf x, vf *n) {
+  vf r = v_reduce_ln2(x, n);
+  return V_POLYNOMIAL(r, 0x1.6a495cp-10f, 0x1.1239a0p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1);
 }
 
 /* e^x; at most 1.5 ULP. The operand order of the clamp keeps NaN. */
-static inline vf v_exp(vf x) { return v_exp_bounded(v_max(v_set(-104.0f), v_min(v_set(89.0f), x))); }
+static inline vf v_exp(vf x) {
+  vf n, p = v_exp_bounded(v_max(v_set(-104.0f), v_min(v_set(89.0f), x)), &n);
+  return v_scale(p, n);
+}
 
 /* e^-|x|; at most 1.5 ULP. */
-static inline vf v_exp_decay(vf x) { return v_exp_bounded(v_max(v_set(-104.0f), v_copysign(x, v_set(-1)))); }
+static inline vf v_exp_decay(vf x) {
+  vf n, p = v_exp_bounded(v_max(v_set(-104.0f), v_copysign(x, v_set(-1))), &n);
+  return v_scale_down(p, n);
+}
 
 /* e^x for x <= 0, at most 1.5 ULP; 0 below -87.7, where 2^-127 comes out as 0. The clamp's operand order keeps NaN.
  * Cheaper than v_exp where scaling by any power of two is not one instruction. */
@@ -248,7 +252,7 @@ static inline vf v_gelu_erf(vf x) {
   vf f = v_sub(g, n);
   vf p = V_POLYNOMIAL(f, -0x1.417a5cp-14f, -0x1.5f0946p-11f, -0x1.3b2dd2p-8f, -0x1.c6af7ap-6f, -0x1.ebfbdcp-4f,
                          -0x1.62e430p-2f, -0.5f);
-  return v_fma(u, v_scale(p, n), v_sub(x, v_min(v_set(0), x)));
+  return v_fma(u, v_scale_down(p, n), v_sub(x, v_min(v_set(0), x)));
 }
 
 /* x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3); within 3e-7 max(1, |x|). */

@@ -113,6 +113,7 @@ static inline void vi_store_u8(uint8_t *p, vi a) { _mm_storeu_si128((__m128i *)p
 static inline vi vi_shl(vi a, int count) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)); }
 static inline vi vi_sar(vi a, int count) { return _mm512_sra_epi32(a, _mm_cvtsi32_si128(count)); }
 static inline vf v_scale(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+static inline vf v_scale_down(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 
 static inline vf v_split(vf x, vf *exponent) {
   vf m = _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src);

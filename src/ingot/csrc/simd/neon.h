@@ -189,6 +189,11 @@ static inline vf v_scale(vf x, vf n) {
   return v_mul(x, v_from_bits(vi_shl(v_bits(v_add(rest, magic)), 23)));
 }
 
+static inline vf v_scale_down(vf a, vf n) {
+  vf power = v_from_bits(vi_shl(v_bits(v_add(n, v_set(0x1.8p23f + 191))), 23));
+  return v_mul(v_mul(a, power), v_set(0x1p-64f));
+}
+
 static inline vf v_split(vf x, vf *exponent) {
   vm tiny = v_lt(x, v_set(0x1p-126f));
   vf scaled = v_select(tiny, v_mul(x, v_set(0x1p23f)), x);

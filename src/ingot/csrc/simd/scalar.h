@@ -204,6 +204,12 @@ static inline vf v_scale(vf a, vf n) {
   return v_mul(a, v_from_bits(vi_shl(v_bits(v_add(rest, magic)), 23)));
 }
 
+/* The same for n from -190 to 63 with one power: 2^(n + 64) is normal. */
+static inline vf v_scale_down(vf a, vf n) {
+  vf power = v_from_bits(vi_shl(v_bits(v_add(n, v_set(0x1.8p23f + 191))), 23));
+  return v_mul(v_mul(a, power), v_set(0x1p-64f));
+}
+
 /* x = m 2^exponent with m in [3/4, 3/2), for finite positive x; anything for others. Denormals are scaled up first. */
 static inline vf v_split(vf x, vf *exponent) {
   vm tiny = v_lt(x, v_set(0x1p-126f));
