@@ -1,4 +1,4 @@
-"""How fast does a server answer many clients, compared with llama.cpp's server?
+"""How fast does a server answer many clients, compared with llama.cpp's server and OpenVINO GenAI?
 
 The model of `benchmarks.llm` with a vocabulary of byte pairs: every server reads the same GGUF file, in bf16 or with
 matrices in Q4_0 (embedding and logits in Q8_0), and draws up to 64 answers together. Each server is in a process of its
@@ -9,6 +9,7 @@ no token ends it. Cold: the server has seen no prompt of the load. Warm: the sam
 aiperf's: tokens of all answers by the seconds of the run, the time to the first token, and the time between chunks of a
 stream. aiperf runs on the same CPUs as the server; one run, no spread. llama.cpp's server is built from the sources in
 llama-cpp-python's package, for this CPU. A load is a part of its own: `--loads` and `--states` measure some, results
-are kept in the folder, and a run measures those that are missing. OpenVINO GenAI is no opponent yet: version 2026.4
-reads the GGUF file, but its CPU plugin does not compile the model.
+are kept in the folder, and a run measures those that are missing. OpenVINO GenAI's continuous batching has no server in
+its package: `openvino_server.py` puts it behind HTTP. It reads the same weights as optimum-intel exports them, in int4 in
+groups of 32 values without a zero point, with GenAI's defaults for the cache and for the arithmetic.
 """
