@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's continuous batching behind HTTP: `python openvino_server.py MODEL PORT THREADS SEQUENCES TOKENS`.
+"""OpenVINO GenAI's continuous batching behind HTTP: arguments MODEL PORT THREADS SEQUENCES TOKENS.
 
 A program of its own, because OpenVINO GenAI is in an environment of its own; it needs openvino-genai and tokenizers.
 It answers what `benchmarks.serve` sends: GET /health, and POST of a completion as a stream of events. The scheduler has
@@ -62,6 +62,7 @@ class Answers:
         """Queue a request; return the queue of its tokens, which ends with None."""
         config = openvino_genai.GenerationConfig()
         config.max_new_tokens, config.ignore_eos, config.do_sample = body["max_tokens"], True, False
+        config.set_eos_token_id(0)  # the model has none, and GenAI refuses that
         ids = openvino.Tensor(np.array([self.tokenizer.encode(body["prompt"]).ids], np.int64))
         arrived: asyncio.Queue[list[int] | None] = asyncio.Queue()
         with self.lock:

@@ -39,8 +39,8 @@ class Programs:
 def command(engine: str, program: str, path: Path, port: int, threads: int, sequences: int) -> list[str]:
     """The command line of an engine's server, which draws so many answers together."""
     if engine == "openvino":
-        script = str(Path(__file__).with_name("openvino_server.py"))
-        return [program, script, *map(str, (path.resolve(), port, threads, sequences, BATCH_TOKENS))]
+        numbers = map(str, (port, threads, sequences, BATCH_TOKENS))
+        return [program, "-m", "benchmarks.serve.openvino_server", str(path.resolve()), *numbers]
     if engine == "llama.cpp":
         return [
             program, "-m", str(path), "--port", str(port), "-t", str(threads), "-tb", str(threads), "-lm", "none",
