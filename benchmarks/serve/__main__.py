@@ -15,7 +15,7 @@ from benchmarks.harness.report import table, verdict
 from benchmarks.llm.files import FOLDER
 from benchmarks.serve import load, model, servers
 
-ENGINES = ("llama.cpp", "ingot")
+ENGINES = ("llama.cpp", "openvino", "ingot")
 REQUESTS = {1: 6, 4: 12, 16: 32, 64: 64}  # by the number of streams
 ARRIVALS = 4  # a second, for each stream
 SEQUENCES = max(REQUESTS)
@@ -27,7 +27,17 @@ def stored(results: Path, precision: str, streams: int, state: str, engine: str)
     return results / f"{precision}-{streams}-{state}-{engine}.json"
 
 
-def measure(asked: argparse.Namespace, precision: str, engine: str, results: Path) -> None:
+def write_model(engine: str, folder: Path, precision: str, programs: servers.Programs) -> None:
+    """Write the model that an engine's server reads, in a process of its own, unless it is there."""
+    if model.path_of(engine, folder, precision).exists():
+        return
+    if engine == "openvino":
+        model.write_openvino(folder, precision, programs.openvino)
+    else:
+        subprocess.run([sys.executable, "-m", "benchmarks.serve.model", str(folder), precision], check=True)
+
+
+def measure(asked: argparse.Namespace, programs: servers.Programs, precision: str, engine: str, results: Path) -> None:
     """Measure those loads of an engine that have no result, on one server."""
     states = asked.states.split(",")
     loads = [
@@ -37,18 +47,17 @@ def measure(asked: argparse.Namespace, precision: str, engine: str, results: Pat
     ]
     if not loads:
         return
-    path = model.gguf_path(asked.folder, precision)
-    if not path.exists():
-        subprocess.run([sys.executable, "-m", "benchmarks.serve.model", str(asked.folder), precision], check=True)
+    write_model(engine, asked.folder, precision, programs)
+    path = model.path_of(engine, asked.folder, precision)
     tokenizer = (asked.folder / "serve-tokenizer").resolve()
     log = results / f"{engine}-{precision}.log"
-    with servers.running(engine, path, asked.threads, SEQUENCES, log, asked.llama_server) as server:
+    with servers.running(engine, programs.of(engine), path, asked.threads, SEQUENCES, log) as server:
         for streams in loads:
             requests = model.requests(asked.folder, REQUESTS[streams], seed=streams)
             for state in states:
                 before = server.cpu_seconds()
                 found = load.send(
-                    asked.aiperf, server.address, requests, streams, float(ARRIVALS * streams), tokenizer,
+                    programs.aiperf, server.address, requests, streams, float(ARRIVALS * streams), tokenizer,
                     results / "aiperf", streams,
                 )  # fmt: skip
                 facts = asdict(found) | {"cpu_seconds": server.cpu_seconds() - before, "peak": server.peak_bytes()}
@@ -96,14 +105,18 @@ def report(results: Path) -> list[str]:
     return parts
 
 
-def versions(programs: list[str]) -> str:
+def versions(programs: servers.Programs) -> str:
     """The versions of the programs that are installed."""
     lines = []
-    for program in programs:
-        if shutil.which(program) is not None:
-            printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    genai = "import openvino_genai; print('openvino-genai', openvino_genai.__version__)"
+    for command in (
+        [programs.aiperf, "--version"], [programs.llama_server, "--version"], [programs.openvino, "-c", genai]
+    ):  # fmt: skip
+        if shutil.which(command[0]) is not None:
+            printed = subprocess.run(command, capture_output=True, text=True, check=False)
             words = (printed.stdout + printed.stderr).split("built")[0].split()
-            lines.append(f"{Path(program).name} {' '.join(words).removeprefix('version: ')}")
+            name = [] if command[1] == "-c" else [Path(command[0]).name]
+            lines += [] if printed.returncode else [" ".join([*name, *words]).replace("version: ", "")]
     return f"Measured with {', '.join(lines)}." if lines else ""
 
 
@@ -117,17 +130,19 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the models and the results are")
     parser.add_argument("--aiperf", default="aiperf", help="the program of aiperf")
     parser.add_argument("--llama-server", default="llama-server", help="the program of llama.cpp's server")
+    parser.add_argument("--openvino", default="python3", help="Python with openvino-genai and optimum-intel")
     asked = parser.parse_args()
+    programs = servers.Programs(asked.aiperf, asked.llama_server, asked.openvino)
     results = asked.folder / "serve"
     results.mkdir(parents=True, exist_ok=True)
     engines = [engine for engine in asked.engines.split(",") if engine]
-    for program in (asked.aiperf, *([asked.llama_server] if "llama.cpp" in engines else [])):
+    for program in (programs.aiperf, *map(programs.of, engines)):
         if engines and shutil.which(program) is None:
             sys.exit(f"not installed: {program}; benchmarks/README.md has the commands")
     for precision in [asked.precision] if asked.precision else model.PRECISIONS:
         for engine in engines:
-            measure(asked, precision, engine, results)
-    parts = [versions([asked.aiperf, asked.llama_server]), *report(results)]
+            measure(asked, programs, precision, engine, results)
+    parts = [versions(programs), *report(results)]
     page.publish(__package__, asked, "Serving", ["ingot"], *filter(None, parts))
 
 

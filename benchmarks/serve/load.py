@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 EXTRA = {"temperature": 0, "ignore_eos": True, "stream": True}
-SECONDS = 300  # of a run, at most
+SECONDS = 480  # of a run, at most
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,25 @@ def send(
 ) -> Figures:
     """Send the requests at Poisson's intervals, so many a second, of which so many are in flight at most.
 
-    Ends the program where aiperf fails.
+    Ends the program where aiperf fails, or takes too long.
     """  # fmt: skip
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     rows = [json.dumps({"payload": request | EXTRA}) for request in requests]
     (folder / "requests.jsonl").write_text("\n".join(rows) + "\n")
-    done = subprocess.run(
-        [
-            aiperf, "profile", "--model", "model", "--url", address, "--endpoint-type", "completions", "--streaming",
-            "--custom-dataset-type", "mooncake_trace", "--input-file", str(folder / "requests.jsonl"),
-            "--no-fixed-schedule", "--dataset-sampling-strategy", "sequential", "--request-count", str(len(requests)),
-            "--concurrency", str(concurrency), "--request-rate", str(rate), "--arrival-pattern", "poisson",
-            "--random-seed", str(seed), "--tokenizer", str(tokenizer), "--artifact-dir", str(folder),
-            "--workers-max", "1", "--record-processors", "1", "--ui", "none", "--no-gpu-telemetry",
-            "--no-server-metrics",
-        ],
-        capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+    command = [
+        aiperf, "profile", "--model", "model", "--url", address, "--endpoint-type", "completions", "--streaming",
+        "--custom-dataset-type", "mooncake_trace", "--input-file", str(folder / "requests.jsonl"),
+        "--no-fixed-schedule", "--dataset-sampling-strategy", "sequential", "--request-count", str(len(requests)),
+        "--concurrency", str(concurrency), "--request-rate", str(rate), "--arrival-pattern", "poisson",
+        "--random-seed", str(seed), "--tokenizer", str(tokenizer), "--artifact-dir", str(folder),
+        "--workers-max", "1", "--record-processors", "1", "--ui", "none", "--no-gpu-telemetry",
+        "--no-server-metrics",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"aiperf: no end of {len(requests)} requests within {SECONDS} seconds")
     (folder / "log").write_text(done.stdout + done.stderr)
     found = folder / "profile_export_aiperf.json"
     if done.returncode or not found.exists():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -22,6 +24,16 @@ SEED = 43
 def gguf_path(folder: Path, precision: str) -> Path:
     """The path of the file that every server reads."""
     return folder / f"llama-serve-{precision}.gguf"
+
+
+def openvino_path(folder: Path, precision: str) -> Path:
+    """The folder of OpenVINO's model."""
+    return folder / f"llama-serve-openvino-{precision}"
+
+
+def path_of(engine: str, folder: Path, precision: str) -> Path:
+    """The path of the model that an engine's server reads."""
+    return (openvino_path if engine == "openvino" else gguf_path)(folder, precision)
 
 
 def sources() -> list[Path]:
@@ -73,6 +85,29 @@ def write(folder: Path, precision: str) -> None:
     part = path.with_suffix(".part")
     model.write_gguf(tensors, part, precision, document["model"])
     part.rename(path)
+
+
+def write_openvino(folder: Path, precision: str, python: str) -> None:
+    """OpenVINO's model of the same weights, by optimum-intel; int4 has groups of 32 values and no zero point."""
+    tokenizer(folder)
+    source, _ = model.paths(folder, "bf16")
+    if not (source / "config.json").exists():
+        subprocess.run([sys.executable, "-m", "benchmarks.llm.model", str(folder), "bf16"], check=True)
+    target = openvino_path(folder, precision)
+    part = target.with_suffix(".part")
+    with tempfile.TemporaryDirectory() as whole:
+        for path in (*source.iterdir(), *(folder / "serve-tokenizer").iterdir()):
+            (Path(whole) / path.name).symlink_to(path.resolve())
+        quantized = ["int4", "--sym", "--group-size", "32", "--ratio", "1.0"]
+        subprocess.run(
+            [
+                str(Path(python).with_name("optimum-cli")), "export", "openvino", "--model", whole, "--task",
+                "text-generation-with-past", "--weight-format", *(quantized if precision == "int4" else ["fp16"]),
+                str(part),
+            ],
+            check=True,
+        )  # fmt: skip
+    part.rename(target)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import ROOT
@@ -22,16 +23,32 @@ BATCH_TOKENS = 512  # of prompts and answers in a step, at most: as many as Ingo
 ENDS_AFTER_SECONDS = 5
 
 
-def command(engine: str, path: Path, port: int, threads: int, sequences: int, llama_server: str) -> list[str]:
+@dataclass(frozen=True)
+class Programs:
+    """The programs of others: of aiperf, of llama.cpp's server, and Python with OpenVINO GenAI."""
+
+    aiperf: str
+    llama_server: str
+    openvino: str
+
+    def of(self, engine: str) -> str:
+        """The program of an engine's server."""
+        return {"llama.cpp": self.llama_server, "openvino": self.openvino}.get(engine, sys.executable)
+
+
+def command(engine: str, program: str, path: Path, port: int, threads: int, sequences: int) -> list[str]:
     """The command line of an engine's server, which draws so many answers together."""
+    if engine == "openvino":
+        numbers = map(str, (port, threads, sequences, BATCH_TOKENS))
+        return [program, "-m", "benchmarks.serve.openvino_server", str(path.resolve()), *numbers]
     if engine == "llama.cpp":
         return [
-            llama_server, "-m", str(path), "--port", str(port), "-t", str(threads), "-tb", str(threads), "-lm", "none",
+            program, "-m", str(path), "--port", str(port), "-t", str(threads), "-tb", str(threads), "-lm", "none",
             "-np", str(sequences), "-c", str(1024 * sequences), "-b", str(BATCH_TOKENS), "-ub", str(BATCH_TOKENS),
             "--no-ui",
         ]  # fmt: skip
     return [
-        sys.executable, "-c", "from ingot.cli import main; main()", "serve", f"model={path}", "--port", str(port),
+        program, "-c", "from ingot.cli import main; main()", "serve", f"model={path}", "--port", str(port),
         "--threads", str(threads), "--sequences", str(sequences), "--context", str(CONTEXT // 2),
     ]  # fmt: skip
 
@@ -69,12 +86,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(engine: str, path: Path, threads: int, sequences: int, log: Path, llama_server: str) -> Iterator[Server]:
+def running(engine: str, program: str, path: Path, threads: int, sequences: int, log: Path) -> Iterator[Server]:
     """A server that is ready. Ends the program when it does not start."""
     port = free_port()
     with open(log, "w") as file:
         process = subprocess.Popen(
-            command(engine, path, port, threads, sequences, llama_server), stdout=file, stderr=file, cwd=ROOT,
+            command(engine, program, path, port, threads, sequences), stdout=file, stderr=file, cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
         )  # fmt: skip
     server = Server(process, f"http://127.0.0.1:{port}")

@@ -170,12 +170,15 @@ def by_openresponses(address: str) -> Found:
         if name.endswith("StreamingEvent"):
             known |= {str(each.value): kind for each in kind.model_fields["type"].annotation}
 
+    headers = {"OpenResponses-Version": "latest"}
+
     def ask(**options: Any) -> Found:
         """An answer, whole and streamed: both fit the types, and have the same kinds of items."""
         body = {"input": QUESTION, "temperature": 0, **options}
-        whole = httpx.post(f"{address}/v1/responses", json=body, timeout=300).json()
+        whole = httpx.post(f"{address}/v1/responses", json=body, headers=headers, timeout=300).json()
         types.ResponseResource.model_validate(whole)
-        with httpx.stream("POST", f"{address}/v1/responses", json=body | {"stream": True}, timeout=300) as response:
+        streamed = body | {"stream": True}
+        with httpx.stream("POST", f"{address}/v1/responses", json=streamed, headers=headers, timeout=300) as response:
             lines = [line[6:] for line in response.iter_lines() if line.startswith("data: ")]
         assert lines.pop() == "[DONE]"
         for event in map(json.loads, lines):
@@ -191,6 +194,7 @@ def by_openresponses(address: str) -> Found:
     history = [{"role": "user", "content": QUESTION}, call["whole"],
                {"type": "function_call_output", "call_id": call["whole"]["call_id"], "output": "wet"}]  # fmt: skip
     ask(input=history, instructions="Be brief.", max_output_tokens=MOST, tools=[tool])
+    ask(max_output_tokens=200, text={"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}})
     document = ask(max_output_tokens=200, text={"format": {"type": "json_object"}})
     assert document["whole"]["content"][0]["text"].startswith("{")
     for case, body in COMPLIANCE.items():
@@ -204,6 +208,10 @@ def by_openresponses(address: str) -> Found:
     assert continued["status"] == "completed"
     refused = httpx.post(f"{address}/v1/responses", json={"input": "x", "temperature": 1e9}).json()["error"]
     types.ErrorPayload.model_validate(refused)
+    for kind in ("image", "file"):
+        item = user("Look.") | {"content": [{"type": f"input_{kind}", f"{kind}_url": "data:,"}]}
+        refused = httpx.post(f"{address}/v1/responses", json={"input": [item]}).json()["error"]
+        assert types.ErrorPayload.model_validate(refused).param == "input[0].content[0]"
     whole, streamed = (text[name]["content"][0]["text"] for name in ("whole", "streamed"))
     return {"whole": whole, "streamed": streamed, "call": json.loads(call["whole"]["arguments"]), "after": "stop",
             "document": {"city": "Oslo"}}  # fmt: skip

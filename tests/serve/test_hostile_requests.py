@@ -8,6 +8,7 @@ import pytest
 
 import ingot
 from ingot.cli.demo_language import FOLDER
+from ingot.serve.events import Events
 from ingot.serve.openai import TEXT
 from serving import served, with_template
 
@@ -59,9 +60,9 @@ REFUSED = {
     "H7 id beyond the logits": (*completion(logit_bias={str(10**6): 1}), "logit_bias"),
     "H7 infinite": ("/v1/completions", '{"prompt": "x", "logit_bias": {"1": 1e999}}', "logit_bias"),
     "H7 huge": (*completion(logit_bias={"1": 1e300}), "logit_bias"),
-    "H8 empty": (*completion(stop=""), "stop"),
+    "H8 empty": (*completion(stop=""), "stop[0]"),
     "H8 many": (*completion(stop=["a"] * 10_000), "stop"),
-    "H8 long": (*completion(stop="a" * 10_000), "stop"),
+    "H8 long": (*completion(stop="a" * 10_000), "stop[0]"),
     "H9 deep": (
         *chat(response_format={"type": "json_schema", "json_schema": {"schema": {"pattern": "(" * 9999}}}),
         None,
@@ -70,9 +71,9 @@ REFUSED = {
         *chat(response_format={"type": "json_schema", "json_schema": {"schema": {"$ref": "file:///etc/passwd"}}}),
         None,
     ),
-    "H19 image": (*looked_up("image_url", "file:///etc/passwd"), "messages"),
-    "H19 address": (*looked_up("image_url", "http://127.0.0.1:1/x"), "messages"),
-    "H19 audio": (*looked_up("input_audio", "file:///etc/passwd"), "messages"),
+    "H19 image": (*looked_up("image_url", "file:///etc/passwd"), "messages[0].content[0]"),
+    "H19 address": (*looked_up("image_url", "http://127.0.0.1:1/x"), "messages[0].content[0]"),
+    "H19 audio": (*looked_up("input_audio", "file:///etc/passwd"), "messages[0].content[0]"),
 }  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def test_accepted(address, content):
 
 
 async def framed(chunk: dict) -> bytes:
-    return b"".join([part async for part in TEXT.events(lambda send: send(chunk))])
+    return b"".join([part async for part in Events(TEXT, lambda send: send(chunk)).read()])
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r\n\r\nb", "\u2028\u2029\x85", "\n\ndata: [DONE]\n\n", "event: x", "\0"])

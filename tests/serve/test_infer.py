@@ -147,6 +147,7 @@ BAD = [
     ({"inputs": GOOD, "outputs": [{"name": "y"}, {"name": "y"}]}, "output 'y': given twice"),
     ({"inputs": GOOD, "outputs": [{"name": "y", "parameters": {"classification": 2}}]}, "output 'y': parameter"),
     ({"inputs": GOOD, "parameters": {"binary_data_output": 1}}, "binary_data_output: got 1"),
+    ({"inputs": GOOD, "parameters": {"sequence_id": 3}}, "parameters: 'sequence_id' is not supported"),
     ({"inputs": [tensor(data=[0, 1, 2, 3]), STRINGS, COUNTS]}, "output 'y': NaN or infinity"),
 ]
 BINARY = [

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ import pytest
 import ingot
 from attacks.hostile_configs import write_llama
 from ingot.cli.demo_language import FOLDER
+from ingot.cli.serve import usual_name
 from ingot.llm import memory_of
 from ingot.load.hub import SHIPPED
 from ingot.serve import app
@@ -232,6 +234,32 @@ def test_the_command_serves_several_by_name(tmp_path: Path):
 def test_the_command_refuses_models_before_it_listens(call, arguments, text):
     code, out, err = call("serve", *arguments)
     assert code != 0 and text in err and out == ""
+
+
+NAMES = ["a b", "a/b", "ü", "x/infer2", "models", "100%", "a?b#c", "ready", "a..b", ".a"]
+
+
+def test_every_path_takes_odd_names():
+    session = ingot.InferenceSession(SHIPPED["digits"])
+    with serving(app(dict.fromkeys(NAMES, session))) as address, client_of(address) as client:
+        for name in NAMES:
+            for path in (quote(name), quote(name, safe="")):
+                assert client.get(f"/v1/models/{path}").json()["id"] == name
+                assert client.get(f"/v2/models/{path}").json()["name"] == name
+                assert client.get(f"/v2/models/{path}/versions/1/ready").json() == {"name": name, "ready": True}
+                assert "input" in client.post(f"/v2/models/{path}/infer", json={"inputs": []}).json()["error"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a/infer", "a/versions/1", "a\n"])
+def test_names_that_no_path_can_have_are_refused(name):
+    with pytest.raises(ingot.InputError, match="no path can have this name"):
+        app({name: source()})
+
+
+def test_the_name_of_the_current_folder(tmp_path: Path, monkeypatch):
+    (tmp_path / "lm").mkdir()
+    monkeypatch.chdir(tmp_path / "lm")
+    assert usual_name(".") == "lm" and usual_name("../lm/") == "lm"
 
 
 def test_a_stop_ends_requests_for_models_that_are_being_loaded():

@@ -4,7 +4,6 @@ import asyncio
 import importlib
 import json
 import logging
-import random
 import re
 import signal
 import socket
@@ -21,6 +20,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 import ingot
+from drained_servers import answers_alone, drain
 from http_server import command, everything, opened, post
 from ingot.cli.demo_language import FOLDER
 from ingot.serve import app, connections
@@ -360,56 +360,9 @@ def test_keys_of_a_file(tmp_path: Path, call):
 # -- the end of a server ----------------------------------------------------------------------------------------------
 
 
-async def asked(host: str, port: int, body: dict, sent: asyncio.Semaphore) -> str:
-    """The text of an answer: of a document, or of a stream."""
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(post("/v1/completions", json.dumps(body).encode()))
-    await writer.drain()
-    sent.release()
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    assert head.startswith("HTTP/1.1 200 OK"), head
-    rest = await reader.read()
-    writer.close()
-    if not body["stream"]:
-        return json.loads(rest)["choices"][0]["text"]
-    events = [line.removeprefix(b"data: ") for line in rest.splitlines() if line.startswith(b"data: ")]
-    assert events[-1] == b"[DONE]" and rest.endswith(b"0\r\n\r\n")
-    return "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1])
-
-
-async def drained(process, address: str, bodies: list[dict], seconds: float) -> list[str]:
-    """The texts of answers of a server that ends some time after the requests were sent."""
-    host, port = address.removeprefix("http://").split(":")
-    sent = asyncio.Semaphore(0)
-    answers = [asyncio.create_task(asked(host, int(port), body, sent)) for body in bodies]
-    for _ in bodies:
-        await sent.acquire()
-    await asyncio.sleep(seconds)
-    process.send_signal(signal.SIGTERM)
-    return await asyncio.gather(*answers)
-
-
 @pytest.fixture(scope="module")
 def oracles() -> dict[str, str]:
-    llm = ingot.LLM(FOLDER, precision="f32", sequences=1)
-    return {
-        prompt: llm.complete(prompt, max_tokens=16, temperature=0).text
-        for prompt in map("def f{}(a):".format, range(8))
-    }
-
-
-def drain(oracles: dict[str, str], seed: int) -> None:
-    """64 requests are in flight when the server gets SIGTERM: each gets its whole answer."""
-    draw = random.Random(seed)
-    prompts = [draw.choice(list(oracles)) for _ in range(64)]
-    bodies = [
-        {"prompt": prompt, "max_tokens": 16, "temperature": 0, "stream": draw.random() < 0.5} for prompt in prompts
-    ]
-    with command("--precision", "f32", "--drain", "300") as (process, address):
-        texts = asyncio.run(drained(process, address, bodies, draw.choice([0, 0, 0.01, 0.1, 0.3])))
-        process.communicate(timeout=300)
-    assert texts == [oracles[prompt] for prompt in prompts], f"seed {seed}"
-    assert process.returncode == -signal.SIGTERM
+    return answers_alone()
 
 
 def test_of_ten_times_as_many_requests_as_fit_some_are_refused_and_the_others_right(oracles):

@@ -1,5 +1,6 @@
 """Reranking by cross-encoders: the scores and the cut pairs of transformers, and requests of a server."""
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tokenizers import models, pre_tokenizers, processors
 
 import ingot
 from ingot.llm.reranker import Reranker, kept_sizes
+from ingot.llm.tokenizer import Tokenizer
 from ingot.serve import app
 from ingot.serve.sources import Opening
 from serving import serving
@@ -133,7 +135,12 @@ BAD = [
     ({"query": "x", "documents": []}, "documents: empty"),
     ({"query": "x", "documents": [1]}, "documents"),
     ({"query": "x", "documents": ["y"], "top_n": 0}, "top_n: out of range, got 0"),
-    ({"query": "x", "documents": ["y " * 100], "truncate": False}, "longer than the context, got 10"),
+    ({"query": "x", "documents": ["y", "y " * 100], "truncate": False}, "documents[1]: query and document longer than"),
+    ({"query": ["x"], "documents": ["x"]}, "query"),
+    ({"query": "x", "documents": "x"}, "documents"),
+    ({"query": "x", "documents": [{"texts": "x"}]}, "documents"),
+    ({"query": "x", "documents": ["y"], "top_n": 1.5}, "top_n"),
+    ({"query": "x", "documents": ["y"], "raw_scores": 1}, "raw_scores"),
     ({"query": "x", "documents": ["y"], "model": "lm"}, "got a language model, expected a rerank model"),
 ]
 
@@ -142,6 +149,26 @@ BAD = [
 def test_bad_requests(address, body, text):
     got = httpx.post(f"{address}/v1/rerank", json=body)
     assert got.status_code == 400 and text in got.json()["error"]["message"], got.text
+
+
+def test_the_query_is_read_once(folder, monkeypatch):
+    reranker, read = Reranker(folder[0]), []
+    encode = Tokenizer.encode
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text, **rest: read.append(text) or encode(self, text, **rest))
+    pairs = reranker.pairs(QUERY, DOCUMENTS)
+    assert read == [QUERY, *DOCUMENTS] and pairs == [reranker.encode(QUERY, text) for text in DOCUMENTS]
+
+
+def test_a_score_that_json_has_not_is_an_error(folder, tmp_path):
+    _, model, tokenizer = folder
+    broken = copy.deepcopy(model)
+    torch.nn.init.constant_([*broken.parameters()][-1], torch.nan)
+    broken.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with serving(app(Reranker(tmp_path))) as address:
+        got = httpx.post(f"{address}/v1/rerank", json={"query": "x", "documents": ["a", "b"]})
+        assert got.status_code == 400 and got.json()["error"]["param"] == "documents[0]"
+        assert "the score is nan" in got.json()["error"]["message"]
 
 
 def test_a_folder_without_a_classifier_of_one_label(tmp_path: Path):

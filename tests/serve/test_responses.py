@@ -1,5 +1,8 @@
 """/v1/responses: OpenAI's client and its types, streamed and not; responses that are stored and continued."""
 
+import asyncio
+import json
+
 import httpx
 import openai
 import pydantic
@@ -9,7 +12,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 import ingot
 from ingot.serve import stored
 from ingot.serve.chat import prompt_of
-from ingot.serve.responses import ResponsesRequest
+from ingot.serve.events import Events, Send
+from ingot.serve.responses import RESPONSES, ResponsesRequest
 from serving import events, served, writes
 
 PATH = "/v1/responses"
@@ -127,24 +131,38 @@ def test_items_are_the_turns_of_a_template(folder, address):
     assert got == {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
 
+TEXT_PART, PART = {"type": "input_text", "text": "a"}, "input[0].content[1]"
 BAD = [
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
     ({"previous_response_id": 1}, "previous_response_id"),
     ({"background": True}, "background"),
     ({"conversation": "c"}, "conversation"),
     ({"input": 3}, "input"),
-    ({"input": []}, None),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
-    ({"input": [{"role": "king", "content": "a"}]}, None),
-    ({"input": [{"type": "function_call", "name": "a", "arguments": "{"}]}, None),
-    ({"tools": [{"type": "web_search"}]}, "tools"),
+    ({"input": []}, "input"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    ({"input": [{"role": "user", "content": [TEXT_PART, {"type": "input_image", "image_url": "x"}]}]}, PART),
+    ({"input": [{"role": "user", "content": [TEXT_PART, {"type": "input_file", "file_data": "x"}]}]}, PART),
+    ({"input": [{"role": "user", "content": [TEXT_PART, {"type": "input_video", "video_url": "x"}]}]}, PART),
+    ({"input": [{"role": "user", "content": [TEXT_PART, {"type": "input_text", "text": 1}]}]}, f"{PART}.text"),
+    ({"input": [{"role": "user", "content": [TEXT_PART, 1]}]}, PART),
+    ({"input": [{"role": "user", "content": 1}]}, "input[0].content"),
+    ({"input": [{"role": "user"}]}, "input[0].content"),
+    ({"input": [{"type": "reasoning", "content": [1]}]}, "input[0].content[0]"),
+    ({"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}]},
+     "input[0].output[0]"),
+    ({"input": [{"role": "king", "content": "a"}]}, "input[0].role"),
+    ({"input": [{"role": ["user"], "content": "a"}]}, "input[0].role"),
+    ({"input": [{"type": "function_call", "call_id": "c", "name": "a", "arguments": "{"}]}, "input[0].arguments"),
+    ({"input": [{"type": "function_call", "call_id": "c", "name": "a", "arguments": "[]"}]}, "input[0].arguments"),
+    ({"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]}, "input[0].name"),
+    ({"input": [{"type": "function_call", "name": "a", "arguments": "{}"}]}, "input[0].call_id"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
-    ({"text": {"format": {"type": "json_schema"}}}, "text"),
+    ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
     ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "x"}}}}, None),
     ({"temperature": 1e9}, "temperature"),
     ({"max_output_tokens": -1}, "max_tokens"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("body, parameter", BAD, ids=[f"{row[0]!s:.60}" for row in BAD])
@@ -153,6 +171,46 @@ def test_bad_requests(address, body, parameter, stream):
     got = httpx.post(address + PATH, json={"input": "Go.", "stream": stream} | body, timeout=120)
     assert got.status_code == 400, got.text
     assert got.json()["error"]["param"] == parameter and got.json()["error"]["message"]
+
+
+def test_what_a_model_does_not_read_is_named(address):
+    content = [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": "data:,"}]
+    got = httpx.post(address + PATH, json={"input": [{"role": "user", "content": content}]}).json()["error"]
+    assert got["message"] == "input[0].content[1]: the model reads no images, got input_image, expected a text"
+
+
+@pytest.mark.parametrize("headers", [{}, {"OpenResponses-Version": "latest"}], ids=["openai", "open responses"])
+def test_reasoning_events_have_the_names_that_the_client_asks_for(address, headers):
+    named = events(address, PATH, {"input": "Go.", **writes("<think>\nHm.\n</think>\n\n1")}, **headers)
+    word = "reasoning" if headers else "reasoning_text"
+    assert {name for name, _ in named if "reasoning" in name} == {f"response.{word}.delta", f"response.{word}.done"}
+    form = {"type": "json_schema", "name": "a", "schema": {"const": 1}}
+    body = {"input": "Go.", "text": {"format": form}, "max_output_tokens": 1}
+    found = httpx.post(address + PATH, json=body, headers=headers, timeout=120).json()["text"]["format"]
+    assert found == form | {"description": None} | ({"strict": False, "schema": None} if headers else {"strict": None})
+
+
+@pytest.mark.parametrize("name", ["error", "cut"])
+def test_an_error_event_has_the_fields_of_both_protocols(name):
+    async def work(send: Send) -> None:
+        await send({"type": "response.created"})
+        raise ingot.LimitError("temperature: too high")
+
+    async def collect() -> list[bytes]:
+        stream = Events(RESPONSES, work)
+        chunks = [chunk async for chunk in stream.read()]
+        return chunks if name == "error" else [*chunks[:1], stream.cut()]
+
+    _, event, *_ = asyncio.run(collect())
+    first, data = event.splitlines()[:2]
+    found = json.loads(data.removeprefix(b"data: "))
+    assert first == b"event: error" and EVENT.validate_python(found).sequence_number == (1 if name == "error" else 2)
+    error = found["error"]
+    assert {key: found[key] for key in ("code", "message", "param")} == {
+        key: error[key] for key in ("code", "message", "param")
+    }
+    kind, parameter = ("invalid_request_error", "temperature") if name == "error" else ("server_error", None)
+    assert (error["type"], error["param"]) == (kind, parameter)
 
 
 def texts(items: list[dict]) -> list[tuple[str, str]]:

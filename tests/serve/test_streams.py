@@ -11,7 +11,7 @@ import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.serve import events as sse
 from ingot.serve.app import PROTOCOLS
-from ingot.serve.events import EventResponse, Send
+from ingot.serve.events import EventResponse, Events, Send
 from serving import served
 
 BODIES = {
@@ -38,7 +38,7 @@ def test_silence_is_filled(path, monkeypatch):
         raise ingot.LimitError("too long")
 
     async def collect() -> list[bytes]:
-        return [chunk async for chunk in protocol.events(work)]
+        return [chunk async for chunk in Events(protocol, work).read()]
 
     pings = {"/v1/messages": b'event: ping\ndata: {"type":"ping"}\n\n'}
     name = b"event: x\n" if protocol.named else b""
@@ -68,7 +68,7 @@ def test_a_stream_that_is_cut_ends_with_an_error_unless_its_client_has_gone(path
         sent.append(message)
 
     async def run() -> None:
-        response = EventResponse(protocol.events(work), protocol.cut())
+        response = EventResponse(Events(protocol, work))
         answer = asyncio.create_task(response({"type": "http"}, receive, send))
         while len(sent) < 2:
             await asyncio.sleep(0)
@@ -106,7 +106,7 @@ def test_a_server_that_closes_ends_answers_with_an_error(path, stream):
                 closing.start()
 
         if stream:
-            async for event in protocol.events(lambda _: protocol.stream(served, request, answers, send)):
+            async for event in Events(protocol, lambda _: protocol.stream(served, request, answers, send)).read():
                 found.append(event.decode())
         else:
             closing = threading.Timer(0.05, service.close)

@@ -207,11 +207,13 @@ def calling(arguments: str) -> list[dict]:
     return [*ASK, {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": arguments}}]}]
 
 
+CONTENT = "messages[0].content[0]"
+ARGUMENTS = "messages[1].tool_calls[0].function.arguments"
 BAD = [
-    ({"tools": [{"type": "function"}]}, "tools"),
-    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
-    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools"),
-    ({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}, "tools"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    ({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}, "tools[0].function.parameters"),
     ({"tools": TOOLS + TOOLS}, "tools"),
     ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "none"}}}, "tool_choice"),
@@ -224,10 +226,10 @@ BAD = [
     ),
     ({"structured_outputs": {"regex": "("}}, None),
     ({"structured_outputs": {"regex": "a", "json": {}}}, None),
-    ({"messages": [*ASK, {"role": "assistant", "tool_calls": 3}]}, "messages"),
-    ({"messages": calling("{")}, "messages"),
-    ({"messages": calling("3")}, "messages"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
+    ({"messages": [*ASK, {"role": "assistant", "tool_calls": 3}]}, "messages[1].tool_calls"),
+    ({"messages": calling("{")}, ARGUMENTS),
+    ({"messages": calling("3")}, ARGUMENTS),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, CONTENT),
 ]  # fmt: skip
 
 

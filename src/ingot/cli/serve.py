@@ -146,7 +146,7 @@ def usual_name(model: str) -> str:
     """Return the name of a model without one: that on the hub, or of its file or folder, without a suffix."""
     if not os.path.exists(model):
         return model
-    name = os.path.basename(os.path.normpath(model))
+    name = os.path.basename(os.path.abspath(model))
     return name.removesuffix(".onnx").removesuffix(".gguf").removesuffix(".pt2")
 
 

@@ -68,7 +68,16 @@ class Reranker:
 
         Raises InputError for a pair that is too long, and the errors of `Tokenizer.encode`.
         """
-        return self._form.encode(query, document, self.context, truncate)
+        (pair,) = self.pairs(query, [document], truncate=truncate)
+        return pair
+
+    def pairs(self, query: str, documents: Tokens[str], *, truncate: bool = True) -> list[Pair]:
+        """Return the tokens of a query with each of several documents, as `encode` does; the query is read once."""
+        first, form = self._form.ids(query), self._form
+        return [
+            form.joined(first, form.ids(document), self.context, truncate, f"documents[{index}]")
+            for index, document in enumerate(documents)
+        ]
 
     def rows(self, length: int) -> int:
         """Return how many pairs of so many tokens may run together."""
@@ -90,15 +99,19 @@ class PairForm:
         self._tokenizer = tokenizer
         (self._before, self._between, self._after), self._types = tokenizer.around_pair()
 
-    def encode(self, first: str, second: str, longest: int, truncate: bool) -> Pair:
-        """Return the tokens of a pair, at most `longest`."""
-        texts = [self._tokenizer.encode(text) for text in (first, second)]
+    def ids(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        return self._tokenizer.encode(text)
+
+    def joined(self, first: list[int], second: list[int], longest: int, truncate: bool, where: str) -> Pair:
+        """Return the tokens of a pair, at most `longest`. where: the second text in an error."""
+        texts = [first, second]
         added = len(self._before) + len(self._between) + len(self._after)
         space, total = longest - added, sum(map(len, texts))
         if total > space:
             if not truncate or space < 0:
                 got = f"{total + added} tokens, expected at most {longest}"
-                raise InputError(f"documents: query and document longer than the context, got {got}")
+                raise InputError(f"{where}: query and document longer than the context, got {got}")
             sizes = kept_sizes(len(texts[0]), len(texts[1]), space)
             texts = [text[:size] for text, size in zip(texts, sizes, strict=True)]
         parts = [self._before, texts[0], self._between, texts[1], self._after]

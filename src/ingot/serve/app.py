@@ -33,7 +33,7 @@ from ingot.serve.answers import Served
 from ingot.serve.chat import prompt_of, prompt_text
 from ingot.serve.embeddings import Embedding, embeddings
 from ingot.serve.errors import BUG, Failure, failure_of, hide_path, openai_error
-from ingot.serve.events import EventResponse, Protocol, Send
+from ingot.serve.events import EventResponse, Events, Protocol, Send
 from ingot.serve.infer import PREFIX, Inference, inference_error
 from ingot.serve.limits import expect_shallow, json_of
 from ingot.serve.log import RequestLog, path_of, request_id
@@ -278,6 +278,7 @@ class _Server:
         """POST of a request for text."""
         request = await self._read(http, protocol.body)
         served: Served = await self.use(http, request.model, ["language"])
+        protocol = protocol.chosen(http.headers)
         if request.stream:
             answers = await _unless_gone(http, protocol.prepared(served, request))
 
@@ -285,7 +286,7 @@ class _Server:
                 watched = self.measured.watched(served.name, send, [answer.generation for answer in answers])
                 await protocol.stream(served, request, answers, watched)
 
-            return EventResponse(protocol.events(work), protocol.cut())
+            return EventResponse(Events(protocol, work))
 
         async def whole() -> Json:
             return await protocol.document(served, request, await protocol.prepared(served, request))

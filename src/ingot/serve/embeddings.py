@@ -55,15 +55,18 @@ async def embeddings(served: Embedding | Served, request: EmbeddingRequest) -> d
         vectors = [(await anyio.to_thread.run_sync(embedder.vectors, [ids]))[0] for ids in tokens]
     rows = [embedder.shortened(vector, request.dimensions) for vector in vectors]
     data = [
-        {"object": "embedding", "index": index, "embedding": _value(row, request)} for index, row in enumerate(rows)
+        {"object": "embedding", "index": index, "embedding": _value(row, index, request)}
+        for index, row in enumerate(rows)
     ]
     count = sum(map(len, tokens))
     usage = {"prompt_tokens": count, "total_tokens": count}
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
 
 
-def _value(row: np.ndarray, request: EmbeddingRequest) -> str | list[float]:
+def _value(row: np.ndarray, index: int, request: EmbeddingRequest) -> str | list[float]:
     if request.encoding_format == "base64":
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    if not np.isfinite(row).all():
+        raise InputError(f"input[{index}]: NaN or infinity, which JSON has not, expected encoding_format to be base64")
     numbers: list[float] = row.tolist()
     return numbers

@@ -20,7 +20,7 @@ RETRY_SECONDS = 1  # after which a client tries again where the server has no ro
 
 _KINDS = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _PATHS: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("paths of the model", default=())
-_PARAMETER = re.compile(r"(?:option )?([a-z_]+)")
+_PARAMETER = re.compile(r"(?:option )?(([a-z_]+)(?:\[\d+\]|\.[a-z_]+)*)")  # a field, and one inside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def failure_of(error: IngotError | HTTPException, fields: set[str]) -> Failure:
         return Failure(500, "server_error", text)
     at = _PARAMETER.match(text)
     code = "context_length_exceeded" if "longer than the context" in text else None
-    return Failure(400, "invalid_request_error", text, at[1] if at and at[1] in fields else None, code)
+    return Failure(400, "invalid_request_error", text, at[1] if at and at[2] in fields else None, code)
 
 
 def refusal(status: int, message: str) -> Failure:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import anyio
 import msgspec
@@ -65,12 +65,13 @@ class Writer(ABC, Generic[Body]):
 class EventResponse(StreamingResponse):
     """A response of events, which are closed in the task that reads them, also when the client goes.
 
-    cut: the events that end a stream which a bug cuts, or the program that runs the application.
+    The protocol's error is the last event when a bug cuts the stream, or the program that runs the application.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], cut: bytes):
-        super().__init__(events, media_type="text/event-stream")
-        self._events, self._cut, self._is_gone = events, cut, False
+    def __init__(self, events: Events):
+        self._read = events.read()
+        super().__init__(self._read, media_type="text/event-stream")
+        self._events, self._is_gone = events, False
 
     async def listen_for_disconnect(self, receive: Receive) -> None:
         """Wait until the client goes."""
@@ -87,13 +88,13 @@ class EventResponse(StreamingResponse):
             is_begun = True
 
         try:
-            async with aclosing(self._events):
+            async with aclosing(self._read):
                 await super().stream_response(begun)
             is_whole = True
         finally:
             if is_begun and not is_whole and not self._is_gone:
                 with anyio.move_on_after(CUT_SECONDS, shield=True):
-                    await send({"type": "http.response.body", "body": self._cut, "more_body": False})
+                    await send({"type": "http.response.body", "body": self._events.cut(), "more_body": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ class Protocol(Generic[Body]):
     body: the type of the request, with `model` and `stream`. answers: the answers of a request, without tokens.
     document: all answers as one document. stream: sends the answers as chunks. error: the shape of errors. named:
     whether events have their chunk's `type` as name. ping: the chunk for a silence; None for a comment. ends: whether
-    "[DONE]" is the last event.
+    "[DONE]" is the last event. failed: the shape of an error that ends a stream after a number of chunks; None for that
+    of other errors. variants: the protocols of requests that have a header, by its name in lower case.
     """
 
     body: type[Body]
@@ -114,6 +116,8 @@ class Protocol(Generic[Body]):
     named: bool = False
     ping: Json | None = None
     ends: bool = True
+    failed: Callable[[Failure, int], Json] | None = None
+    variants: Mapping[str, Protocol[Body]] = field(default_factory=dict)
 
     @property
     def fields(self) -> set[str]:
@@ -128,16 +132,33 @@ class Protocol(Generic[Body]):
         count_in_log([answer.generation for answer in answers])
         return answers
 
-    async def events(self, work: Callable[[Send], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
-        """Yield what the work sends as events, and a ping after each silence. An error is the last chunk."""
-        send, receive = anyio.create_memory_object_stream[dict[str, Any]](1)
+    def chosen(self, headers: Mapping[str, str]) -> Protocol[Body]:
+        """Return the protocol of a request with these headers."""
+        return next((variant for name, variant in self.variants.items() if name in headers), self)
+
+
+@dataclass(eq=False)
+class Events(Generic[Body]):
+    """The events of a stream: what some work sends, and a ping after each silence. An error is the last chunk.
+
+    count: the chunks that were sent, without pings.
+    """
+
+    protocol: Protocol[Body]
+    work: Callable[[Send], Awaitable[None]]
+    count: int = 0
+
+    async def read(self) -> AsyncGenerator[bytes, None]:
+        """Do the work, and yield the bytes of the events."""
+        protocol = self.protocol
+        send, receive = anyio.create_memory_object_stream[Json | Failure](1)
 
         async def forward() -> None:
             async with send:
                 try:
-                    await work(send.send)
+                    await self.work(send.send)
                 except IngotError as error:
-                    await send.send(self.error(failure_of(error, self.fields)))
+                    await send.send(failure_of(error, protocol.fields))
 
         async with anyio.create_task_group() as group, receive:
             group.start_soon(forward)
@@ -146,18 +167,24 @@ class Protocol(Generic[Body]):
                     with anyio.fail_after(PING_SECONDS):
                         chunk = await receive.receive()
                 except TimeoutError:
-                    yield b": ping\n\n" if self.ping is None else self._event(self.ping)
+                    yield b": ping\n\n" if protocol.ping is None else self._event(protocol.ping)
                     continue
                 except anyio.EndOfStream:
                     break
-                yield self._event(chunk)
-        if self.ends:
+                event = self._event(self._error(chunk) if isinstance(chunk, Failure) else chunk)
+                self.count += 1
+                yield event
+        if protocol.ends:
             yield _DONE
 
     def cut(self) -> bytes:
         """Return the events that end a stream which is cut."""
-        return self._event(self.error(CUT)) + (_DONE if self.ends else b"")
+        return self._event(self._error(CUT)) + (_DONE if self.protocol.ends else b"")
+
+    def _error(self, failure: Failure) -> Json:
+        protocol = self.protocol
+        return protocol.error(failure) if protocol.failed is None else protocol.failed(failure, self.count)
 
     def _event(self, chunk: Json) -> bytes:
-        name = f"event: {chunk.get('type', 'error')}\n".encode() if self.named else b""
+        name = f"event: {chunk.get('type', 'error')}\n".encode() if self.protocol.named else b""
         return name + b"data: " + msgspec.json.encode(chunk) + b"\n\n"

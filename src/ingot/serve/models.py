@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from ingot.serve.log import LOGGER
 Kind = Literal["language", "embedding", "rerank", "plain"]
 WAIT_SECONDS = 30.0  # for memory that answers of other models use
 _PAUSE_SECONDS = 0.25  # between two looks for idle models, at most
+_UNREACHABLE = re.compile(r"[\x00-\x1f\x7f]|(^|/)\.{0,2}(/|$)|/(infer|ready|versions)(/|$)")
 
 
 class UnknownModelError(InputError):
@@ -106,6 +108,8 @@ class Models:
     def __init__(self, sources: dict[str, Source], budget: int, idle: float | None = None):
         if not sources:
             raise InputError("models: got none, expected at least one")
+        for name in sources:
+            _expect_reachable(name)
         self._models = {name: Model(name, source) for name, source in sources.items()}
         self.budget, self.idle = budget, idle
         self._is_stopped = False
@@ -264,6 +268,15 @@ class Models:
             for model in self._models.values():
                 if model.is_idle and time.monotonic() - model.used >= self.idle:
                     await self._begin(model, "unloading", self._unload(model))
+
+
+def _expect_reachable(name: str) -> None:
+    """Raise InputError for a name that means something else in a path, such as /v2/models/NAME/ready."""
+    if _UNREACHABLE.search(name):
+        raise InputError(
+            f"model {name!r}: no path can have this name, expected another one, without control characters, '.' and "
+            "empty parts, '/infer', '/ready' and '/versions'"
+        )
 
 
 def _or(kinds: Collection[Kind]) -> str:

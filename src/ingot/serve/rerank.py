@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -70,13 +71,11 @@ async def reranked(served: Reranking, request: RerankRequest) -> dict[str, Any]:
     if request.top_n is not None and request.top_n < 1:
         raise InputError(f"top_n: out of range, got {request.top_n}, expected 1 or more")
 
-    def encoded() -> list[Pair]:
-        encode = served.reranker.encode
-        return [encode(request.query, text, truncate=request.truncate) for text in texts]
-
-    pairs = await aside(encoded)
+    pairs = await aside(partial(served.reranker.pairs, request.query, texts, truncate=request.truncate))
     futures = served.queue.put([Text(pair.tokens, pair.types) for pair in pairs])
     logits = [float(found[0]) for found in await asyncio.gather(*map(asyncio.wrap_future, futures))]
+    if unknown := [index for index, logit in enumerate(logits) if not math.isfinite(logit)]:
+        raise InputError(f"documents[{unknown[0]}]: the score is {logits[unknown[0]]}, which JSON has not")
     order = sorted(range(len(texts)), key=lambda index: -logits[index])[: request.top_n]
     results = [
         {"index": index, "relevance_score": logits[index] if request.raw_scores else _sigmoid(logits[index])}

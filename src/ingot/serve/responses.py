@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,8 +12,8 @@ import msgspec
 from ingot.errors import IngotError, InputError, UnsupportedError
 from ingot.load.hf.strict_json import shown
 from ingot.serve.answers import Answer, Served, pieces
-from ingot.serve.chat import Chat, answers_of, prompt_of, tool_of
-from ingot.serve.errors import message_of, openai_error
+from ingot.serve.chat import Chat, answers_of, prompt_of, template_message, tool_of
+from ingot.serve.errors import Failure, message_of, openai_error
 from ingot.serve.events import Protocol, Send, Writer
 from ingot.serve.openai import token_logprobs
 from ingot.serve.parts import Part
@@ -21,6 +22,8 @@ from ingot.serve.stored import PREFIXES, UnknownResponseError, listed_item
 from ingot.serve.tools import Json
 
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal")
+_ROLES = ("user", "assistant", "system", "developer")
+_UNREAD = {"input_image": "images", "input_file": "files", "input_audio": "audio", "input_video": "videos"}
 
 
 class ResponsesRequest(Request, kw_only=True):
@@ -78,6 +81,8 @@ class ResponsesRequest(Request, kw_only=True):
             messages.append({"role": "system", "content": self.instructions})
         if isinstance(self.input, str):
             return [*messages, {"role": "user", "content": self.input}]
+        if not self.input:
+            raise InputError("input: no items, expected a text or at least one item")
         for index, item in enumerate(self.input):
             _add_item(messages, item, f"input[{index}]")
         return [{"content": "", **message} if "tool_calls" not in message else message for message in messages]
@@ -125,38 +130,46 @@ def _schema(text: Json | None) -> Json | None:
     return dict(form["schema"])
 
 
-def _shown_format(text: Json | None) -> Json:
-    """Return `text.format` as responses repeat it, with the fields that a schema may leave out."""
-    form = (text or {}).get("format") or {"type": "text"}
-    return {"description": None, "strict": None, **form} if form["type"] == "json_schema" else dict(form)
-
-
 def _add_item(messages: list[Json], item: Json, where: str) -> None:
     """Add an item of the input to messages; the items of one turn of the model become one message."""
     kind = item.get("type", "message")
     last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
     if kind == "message":
         role, content = item.get("role"), _content(item.get("content"), f"{where}.content")
+        if role not in _ROLES:
+            raise InputError(f"{where}.role: got {shown(role)}, expected {', '.join(_ROLES)}")
         if role == "assistant" and last is not None and not {"content", "tool_calls"} & last.keys():
             last["content"] = content
         else:
             messages.append({"role": role, "content": content})
     elif kind == "reasoning":
         parts = item.get("content") or item.get("summary") or []
-        messages.append({"role": "assistant", "reasoning_content": _joined(parts, where)})
+        messages.append({"role": "assistant", "reasoning_content": _joined(parts, f"{where}.content")})
     elif kind == "function_call":
         if last is None:
             last = {"role": "assistant"}
             messages.append(last)
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
-        last.setdefault("tool_calls", []).append(call)
+        last.setdefault("tool_calls", []).append(_call(item, where))
     elif kind == "function_call_output":
         content = _content(item.get("output"), f"{where}.output")
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
     else:
         raise InputError(f"{where}.type: not supported, got {shown(kind)}, expected message, function_call,"
                          " function_call_output or reasoning")  # fmt: skip
+
+
+def _call(item: Json, where: str) -> Json:
+    """Return an item of a call in the words of chat templates. Raises InputError for fields that no call has."""
+    for name in ("call_id", "name", "arguments"):
+        if not isinstance(item.get(name), str):
+            raise InputError(f"{where}.{name}: got {shown(item.get(name))}, expected a text")
+    function = {"name": item["name"], "arguments": item["arguments"]}
+    call = {"id": item["call_id"], "type": "function", "function": function}
+    try:
+        template_message({"tool_calls": [call]}, where)
+    except InputError as error:
+        raise InputError(f"{where}.arguments: {str(error).partition(': ')[2]}") from error
+    return call
 
 
 def _content(content: Any, where: str) -> str:
@@ -170,6 +183,8 @@ def _joined(parts: Any, where: str) -> str:
     texts = []
     for index, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
+        if kind in _UNREAD:
+            raise UnsupportedError(f"{where}[{index}]: the model reads no {_UNREAD[kind]}, got {kind}, expected a text")
         if kind not in _TEXTS:
             raise UnsupportedError(f"{where}[{index}]: got a part of type {shown(kind)}, expected a text")
         text = part.get("text", part.get("refusal"))
@@ -180,7 +195,9 @@ def _joined(parts: Any, where: str) -> str:
 
 
 class _Writer(Writer[ResponsesRequest]):
-    """Writes an answer as output items."""
+    """Writes an answer as output items, in the words of OpenAI."""
+
+    _reasoning = "reasoning_text"  # in the names of events
 
     def __init__(self, served: Served, request: ResponsesRequest, answer: Answer, send: Send):
         super().__init__(served, request, answer, send)
@@ -259,7 +276,7 @@ class _Writer(Writer[ResponsesRequest]):
             self._part["logprobs"] += logprobs
             await self._about("response.output_text.delta", delta=text, logprobs=logprobs)
         else:
-            await self._about("response.reasoning_text.delta", delta=text)
+            await self._about(f"response.{self._reasoning}.delta", delta=text)
 
     async def _close(self, status: str) -> None:
         """End the part and the item that are being written."""
@@ -270,7 +287,7 @@ class _Writer(Writer[ResponsesRequest]):
         if item["type"] == "message":
             await self._about("response.output_text.done", text=part["text"], logprobs=part["logprobs"])
         else:
-            await self._about("response.reasoning_text.done", text=part["text"])
+            await self._about(f"response.{self._reasoning}.done", text=part["text"])
         await self._about("response.content_part.done", part=part)
         await self._event("response.output_item.done", output_index=len(self._output) - 1, item=item)
 
@@ -282,6 +299,11 @@ class _Writer(Writer[ResponsesRequest]):
         item |= {"arguments": text, "status": "completed"}
         await self._event("response.function_call_arguments.done", **self._where, name=name, arguments=text)
         await self._event("response.output_item.done", output_index=len(self._output) - 1, item=item)
+
+    def _format(self) -> Json:
+        """Return `text.format` as responses repeat it, with the fields that a schema may leave out."""
+        form = (self._request.text or {}).get("format") or {"type": "text"}
+        return {"description": None, "strict": None, **form} if form["type"] == "json_schema" else dict(form)
 
     def _response(self, status: str) -> Json:
         request, generation = self._request, self._answer.generation
@@ -310,7 +332,7 @@ class _Writer(Writer[ResponsesRequest]):
             ],
             "tool_choice": request.tool_choice or "auto",
             "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "text": {**(request.text or {}), "format": _shown_format(request.text)},
+            "text": {**(request.text or {}), "format": self._format()},
             "reasoning": {"effort": (request.reasoning or {}).get("effort"), "summary": None},
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -331,16 +353,37 @@ class _Writer(Writer[ResponsesRequest]):
         }
 
 
+class _OpenWriter(_Writer):
+    """Writes an answer in the words of the Open Responses specification, where they differ from OpenAI's."""
+
+    _reasoning = "reasoning"
+
+    def _format(self) -> Json:
+        form = super()._format()
+        return form | {"strict": bool(form["strict"]), "schema": None} if form["type"] == "json_schema" else form
+
+
+def _failed(failure: Failure, count: int) -> Json:
+    """Return the event of an error that ends a stream, with the fields of OpenAI and those of Open Responses."""
+    error = openai_error(failure)["error"]
+    return {**error, "type": "error", "sequence_number": count, "error": error}
+
+
 def input_tokens(served: Served, request: ResponsesRequest) -> Json:
     """Return the number of tokens of a request's prompt."""
     return {"object": "response.input_tokens", "input_tokens": len(prompt_of(served.llm, _whole(served, request)))}
 
 
-RESPONSES: Protocol[ResponsesRequest] = Protocol(
+_OPENAI: Protocol[ResponsesRequest] = Protocol(
     ResponsesRequest,
     lambda served, request: answers_of(served.llm, _whole(served, request)),
     _Writer.document,
     _Writer.stream,
     openai_error,
     named=True,
+    failed=_failed,
+)
+RESPONSES = replace(
+    _OPENAI,
+    variants={"openresponses-version": replace(_OPENAI, document=_OpenWriter.document, stream=_OpenWriter.stream)},
 )

@@ -48,6 +48,8 @@ def feed_of(plain: Plain, request: InferRequest, binary: memoryview) -> dict[str
 
     Raises InputError, which names the tensor.
     """
+    if unread := [key for key in request.parameters if key.startswith("sequence_")]:
+        raise InputError(f"parameters: {shown(unread[0])} is not supported, a model has no state between requests")
     feed: dict[str, np.ndarray] = {}
     for tensor in request.inputs:
         if tensor.name not in plain.inputs or tensor.name in feed:
