@@ -26,7 +26,7 @@ from ingot.serve.schema import BODIES
 from requests_of_schema import requests
 from serving import served
 
-RUN = "requests by a fuzz from the OpenAPI document, beside a stream that keeps its bits"
+RUN = "requests by a fuzz from the OpenAPI document, during a stream that keeps its bits"
 PART = 500  # requests of one run of hypothesis
 
 # Of a language model; a request for inference has its own fuzz in tests/serve/test_infer.py.
