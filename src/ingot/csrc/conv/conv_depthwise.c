@@ -90,9 +90,7 @@ static inline void depthwise_apply(const depthwise_block *b, const depthwise_tar
 /* The same for a bias and an activation only, on a full vector of channels. */
 static inline void depthwise_activate(const depthwise_block *b, const depthwise_target *p, int64_t at,
                                       const float *sums) {
-  const conv_args *g = b->g;
-  const float *bias = g->bias ? g->bias + b->channel + at : NULL;
-  epilogue_activate(b->epilogue, bias, b->pixels, sums, 16, p->out + at, g->out_strides[2]);
+  epilogue_activate(b->epilogue, b->channel + at, b->pixels, sums, 16, p->out + at, b->g->out_strides[2]);
 }
 
 /* Apply it to the sums of all rows. */

@@ -191,12 +191,12 @@ static inline int32_t epilogue_is_plain(const gemm_epilogue *e, int64_t lanes, c
 }
 #endif
 
-/* c[rows][16] = activation(sums + bias), with a loop for each activation. column_bias: [16], or null; a vector as an
- * argument would go through memory on AVX2, in halves that its reader waits for. */
-static inline void epilogue_activate(const gemm_epilogue *e, const float *column_bias, int64_t rows, const float *sums,
+/* c[rows][16] = activation(sums + the bias of 16 columns), with a loop for each activation. The bias is loaded here: a
+ * vector as an argument would go through memory on AVX2, in halves that its reader waits for. */
+static inline void epilogue_activate(const gemm_epilogue *e, int64_t column, int64_t rows, const float *sums,
                                      int64_t sums_stride, float *c, int64_t c_stride) {
   const vf alpha = v_set(e->act_alpha), beta = v_set(e->act_beta);
-  const vf bias = column_bias ? v_load(column_bias) : v_set(-0.0f);
+  const vf bias = e->column_bias ? v_load(e->column_bias + column) : v_set(-0.0f);
   (void)alpha, (void)beta;
   #define EACH_ROW(expression)                                                                                         \
     for (int64_t i = 0; i < rows; i++) {                                                                               \
@@ -216,11 +216,10 @@ static inline void epilogue_columns(const gemm_epilogue *e, int64_t row, int64_t
                                     const float *sums, int64_t sums_stride, const float *residual, float *c,
                                     int64_t c_stride, uint16_t *rounded) {
   const float *row_bias = e->row_bias ? e->row_bias + row : NULL;
-  const float *bias = e->column_bias ? e->column_bias + column : NULL;
+  const vf column_bias = e->column_bias ? epilogue_load(e->column_bias + column, lanes) : v_set(-0.0f);
   switch (epilogue_is_plain(e, lanes, c)) {
-    case INGOT_ACTIVATED: epilogue_activate(e, bias, rows, sums, sums_stride, c, c_stride); return;
+    case INGOT_ACTIVATED: epilogue_activate(e, column, rows, sums, sums_stride, c, c_stride); return;
   }
-  const vf column_bias = bias ? epilogue_load(bias, lanes) : v_set(-0.0f);
   for (int64_t i = 0; i < rows; i++) {
     vf v = v_load(sums + i * sums_stride), rest = v_set(-0.0f);
     switch (is_given(residual)) {
