@@ -11,7 +11,7 @@ from ingot.ir.dtype import DType, boolean, f32, from_numpy, i8, i64, u8
 from ingot.ir.graph import Graph, TensorType
 from ingot.run.interpret import interpret
 from ingot.session.inference import InferenceSession
-from quantized_models import LAYERS, last_step, quantized
+from quantized_models import LAYERS, Layer, last_step, quantized
 
 assert adapter
 INFINITE = (np.inf, -np.inf, np.nan)
@@ -28,15 +28,22 @@ def on_webgpu(source: object) -> InferenceSession:
     return InferenceSession(source, executor="webgpu", strict=True)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_quantised_layers_are_native_s(signed: bool, tmp_path: Path, rng: np.random.Generator) -> None:
+# The adapters compile each for seconds: a layer is signed or not in the quick tests, and both in the others.
+QUANTIZED = [
+    pytest.param(layer, signed, id=f"{index}-{layer.op}", marks=[pytest.mark.slow] if signed == bool(index % 2) else [])
+    for index, layer in enumerate(LAYERS)
+    for signed in (False, True)
+]
+
+
+@pytest.mark.parametrize(("layer", "signed"), QUANTIZED)
+def test_quantised_layers_are_native_s(layer: Layer, signed: bool, tmp_path: Path, rng: np.random.Generator) -> None:
     """Of products, grouped and depthwise convolutions, and what comes after them."""
-    for layer in LAYERS:
-        proto, feeds = quantized(layer, tmp_path, rng, qdq=True, signed=signed, per_channel=True, symmetric=False)
-        data = proto.SerializeToString()
-        (found,), (expected,) = (session.run(None, feeds) for session in (on_webgpu(data), InferenceSession(data)))
-        assert np.abs(found - expected).max() <= 1.01 * last_step(proto), layer
-        assert np.mean(found != expected) < 0.01, layer
+    proto, feeds = quantized(layer, tmp_path, rng, qdq=True, signed=signed, per_channel=True, symmetric=False)
+    data = proto.SerializeToString()
+    (found,), (expected,) = (session.run(None, feeds) for session in (on_webgpu(data), InferenceSession(data)))
+    assert np.abs(found - expected).max() <= 1.01 * last_step(proto)
+    assert np.mean(found != expected) < 0.01
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "average", "min", "max"])
