@@ -39,7 +39,10 @@ class FromKey:
 
 @dataclass(frozen=True, slots=True)
 class FromTensor:
-    """Whether the file has a tensor, or its size along a dim, 0 without it; with {layer} a list, of all layers."""
+    """A fact of a tensor: its size along `dim`, 0 if the file lacks it; if dim is None, whether the file has it.
+
+    With {layer} in the name, the fact is a list with an entry for each layer.
+    """
 
     where: str
     tensor: str
@@ -67,10 +70,10 @@ Name = FromKey | FromTensor | FromRope | Computed
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a tensor is in the template: `other` where `when` is false. {part} in a name: one weight for each of its
-    first dim.
+    """The weight of the template that a tensor is: `name`, or `other` if `when` is false.
 
-    swap: (outer, i, j) for rows that are stored as [outer, i, j, rest], and are [outer, j, i, rest] in the template.
+    {part} in a name: one weight for each index of the tensor's first dim. swap: (outer, i, j) for rows that are stored
+    as [outer, i, j, rest], and are [outer, j, i, rest] in the template.
     shape: the dims in the template, of the same elements in the same order. One number of either may be -1.
     """
 

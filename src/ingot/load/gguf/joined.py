@@ -33,12 +33,12 @@ class JoinedTensor(StoredTensor):
 
     @property
     def is_quantized(self) -> bool:
-        """Whether all parts are stored in blocks of one type that kernels read, which stay blocks."""
+        """True if all parts are in blocks of one type that has kernels: the joined weight keeps these blocks."""
         return self._is_of_blocks and all(part.is_quantized for part in self.parts)
 
     @property
     def becomes_floats(self) -> bool:
-        """Whether a part is stored in blocks, and the weight has none."""
+        """True if a part is stored in blocks and the joined weight is not, so that the part must be decoded."""
         return any(part.is_quantized or part.becomes_floats for part in self.parts) and not self.is_quantized
 
     def add_to(self, graph: Graph, name: str) -> str:

@@ -132,7 +132,7 @@ def tensors_of(file: GgufFile, values: Values) -> dict[str, StoredTensor]:
 
 
 class _Layout:
-    """Where the tensors of a file are in the template, by the data of its architecture."""
+    """The mapping of a file's tensors to weights of the template, by the data of its architecture."""
 
     def __init__(self, file: GgufFile, values: Values):
         self._file, self._names, self._architecture = file, values.names, values.architecture
