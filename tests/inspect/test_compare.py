@@ -23,7 +23,8 @@ from ingot.inspect.comparison.heat import HeatMap
 from ingot.inspect.comparison.measure import cosine, divergence, kurtosis, measure, noise, permuted_axes
 from ingot.inspect.comparison.result import Comparison
 from ingot.inspect.comparison.sides import Planned, Recorded, Reference, Side
-from ingot.ir.graph import Graph
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.ir.text import parse
 from ingot.passes import optimize
 from ingot.passes.precision import F32
@@ -60,6 +61,20 @@ def expect_found(fault: Fault, executor: str, *, checks_sound: bool = True) -> N
         assert compared(planned_side(executor, optimized, feeds, Mode(), 2), graph, feeds).agrees
     first = compared(planned_side(executor, faulty, feeds, Mode(), 2), graph, feeds).first
     assert first is not None and fault.node in (first.name, *first.replaced), first
+
+
+@pytest.mark.parametrize("below", [-1, 1])
+def test_a_float_near_a_half_is_rounded_to_either_side(below: int) -> None:
+    """A sum in f32 is a half, which a sum in float64 is not; both are right."""
+    graph = Graph("half")
+    graph.add_input("x", TensorType(f32, (64,)))
+    graph.add_constant("offset", np.float32(-0.25) - below * np.float32(3e-7))
+    graph.add("add", ["x", "offset"], "moved")
+    graph.add("round", ["moved"], "rounded")
+    graph.set_output("rounded", "rounded")
+    graph.set_output("moved", "moved")
+    feeds = {"x": np.arange(64, dtype=np.float32) - np.float32(32.25)}
+    assert compared(side("native", graph, feeds), graph, feeds).agrees
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

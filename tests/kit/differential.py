@@ -39,7 +39,7 @@ from random_growth import STORAGE, stored
 Arrays = Mapping[str, np.ndarray]
 
 _RUNS = 3  # that follow each other, where a graph keeps states
-_TRIALS = 3  # runs with errors of random sign, of which the worst counts
+_PAIRS = 2  # of runs: with errors of random sign, and with the opposite signs; the worst run counts
 _WORST = 6.0  # how much worse errors may conspire than they did in the trials
 _ROUNDING = 1e-5  # added to every bound, relative to max(1, |x|)
 
@@ -116,11 +116,13 @@ class Oracle:
         self.bounds = dict.fromkeys(self.exact, _ROUNDING)
         self.undecided: set[str] = set()
         nodes = {node.outputs[0]: node for node in graph.nodes}
-        for trial in range(_TRIALS):
-            rng = np.random.default_rng(trial)
+        for trial in range(2 * _PAIRS):
+            rng, sign = np.random.default_rng(trial // 2), 1 - 2 * (trial % 2)
 
-            def watch(name: str, array: np.ndarray, rng: np.random.Generator = rng) -> np.ndarray | None:
-                return perturbed(nodes[name], array, rng) if name in nodes else None
+            def watch(
+                name: str, array: np.ndarray, rng: np.random.Generator = rng, sign: int = sign
+            ) -> np.ndarray | None:
+                return perturbed(nodes[name], array, rng, sign) if name in nodes else None
 
             self._add_trial(interpret(graph, feeds, float64=True, watch=watch))
 

@@ -15,9 +15,10 @@ from ingot.ir.graph import Graph, Node
 from ingot.ir.op import OPS
 from ingot.run.interpret import interpret
 
-TRIALS = 3  # runs with errors of random sign, of which the worst counts
+PAIRS = 2  # of runs: with errors of random sign, and with the opposite signs; the worst run counts
 WORST = 6.0  # how much worse errors may combine than they did in the trials
 ROUNDING = 1e-5  # added to every bound that trials give
+HALF_ULP = 2.0**-24  # relative error of an f32 operand
 
 # Ops that add no error of their own: their result is an operand's element, or decided by comparing elements.
 ERROR_FREE = {
@@ -36,13 +37,26 @@ def tolerance_of(op: str, dtype: DType) -> float:
     return 0.0 if dtype.kind != "f" else OPS[op].tolerance.get(dtype, 2.0**-7)
 
 
-def perturbed(node: Node, array: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """Return a float result with an error of the op's tolerance, of random sign; None for a result without error."""
+def perturbed(node: Node, array: Any, rng: np.random.Generator, sign: int = 1) -> np.ndarray | None:
+    """Return a float result with an error of the op's tolerance, of random sign; None for a result without error.
+
+    sign: 1, or -1 for the opposite signs.
+    """
     if node.op.name in ERROR_FREE or not isinstance(array, np.ndarray) or not is_float(array):
         return None
-    scale = node.op.tolerance[f32] * rng.choice((-1.0, 1.0), array.shape)
-    error = np.where(np.isfinite(array), scale * np.maximum(1, np.abs(np.nan_to_num(array))), 0)
-    return np.asarray(array + error.astype(array.dtype))
+    return _moved(array, node.op.tolerance[f32] * np.maximum(1, np.abs(np.nan_to_num(array))), rng, sign)
+
+
+def _rounded(array: Any, rng: np.random.Generator, sign: int) -> Any:
+    """Return a float array with an error of rounding to f32; another value as it is."""
+    if not isinstance(array, np.ndarray) or not is_float(array):
+        return array
+    return _moved(array, HALF_ULP * np.abs(np.nan_to_num(array)), rng, sign)
+
+
+def _moved(array: np.ndarray, size: np.ndarray, rng: np.random.Generator, sign: int) -> np.ndarray:
+    signs = sign * rng.choice((-1.0, 1.0), array.shape)
+    return np.asarray(array + np.where(np.isfinite(array), signs * size, 0).astype(array.dtype))
 
 
 def is_float(array: np.ndarray) -> bool:
@@ -66,10 +80,11 @@ class Bounds:
     ) -> Bounds:
         """Measure with runs of the float64 reference, in which every node has an error.
 
-        expected: the values to bound. is_local: each of them is replaced by its expected value for the nodes that read
-        it, so that only the errors since the last of them count. is_exact: they are the values of such a run without
-        errors; otherwise one more run computes these, since what another project computes may be no such value. Raises
-        the errors of `interpret`.
+        expected: the values to bound. is_local: nodes that read one of them read its expected value, rounded to f32, so
+        that only the errors since the last of them count. is_exact: they are the values of such a run without errors;
+        otherwise one more run computes these, since what another project computes may be no such value.
+
+        Raises the errors of `interpret`.
         """
         bounds = Bounds(dict.fromkeys(expected, ROUNDING))
         nodes = {name: node for node in graph.nodes for name in node.outputs}
@@ -84,18 +99,18 @@ class Bounds:
                 return replacing(array, expected[name]) if is_local else None
 
             interpret(graph, feeds, float64=True, watch=keep)
-        for trial in range(TRIALS):
-            rng = np.random.default_rng(trial)
+        for trial in range(2 * PAIRS):
+            rng, sign = np.random.default_rng(trial // 2), 1 - 2 * (trial % 2)
 
-            def watch(name: str, array: Any, rng: np.random.Generator = rng) -> Any:
+            def watch(name: str, array: Any, rng: np.random.Generator = rng, sign: int = sign) -> Any:
                 if name not in nodes:
                     return None
-                moved = perturbed(nodes[name], array, rng)
+                moved = perturbed(nodes[name], array, rng, sign)
                 moved = array if moved is None else moved
                 if name not in expected:
                     return moved
                 bounds._note(name, moved, exact[name])
-                return replacing(moved, expected[name]) if is_local else moved
+                return _rounded(replacing(moved, expected[name]), rng, sign) if is_local else moved
 
             interpret(graph, feeds, float64=True, watch=watch)
         return bounds
