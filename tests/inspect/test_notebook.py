@@ -11,7 +11,7 @@ from models import block
 from onnx_models import text_model
 
 FORMS = (
-    "Graph", "InferenceSession", "Explanation", "PlanReport", "Profile", "Trace", "Trainer", "Completion",
+    "Graph", "InferenceSession", "Explanation", "PlanReport", "Profile", "Trace", "Trainer", "Completion", "CacheUse",
 )  # fmt: skip
 
 
@@ -24,10 +24,12 @@ def shown() -> dict[str, object]:
     trainer = ingot.Trainer(nn.Linear(2, 2), example_inputs=batch, optimizer=ingot.SGD(lr=0.1))
     for _ in range(3):
         trainer.step(*batch)
+    llm = ingot.LLM("tiny-lm", sequences=2)
     return {
         "Graph": session.graph, "InferenceSession": session, "Explanation": session.explain(),
         "PlanReport": session.plan, "Profile": session.profile(feeds), "Trace": session.trace(feeds, runs=2),
-        "Trainer": trainer, "Completion": ingot.LLM("tiny-lm").complete("def", max_tokens=3, temperature=0),
+        "Trainer": trainer, "Completion": llm.complete("def", max_tokens=3, temperature=0),
+        "CacheUse": llm.cache,
     }  # fmt: skip
 
 

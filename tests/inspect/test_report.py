@@ -163,6 +163,34 @@ def both(tmp_path_factory) -> tuple[Path, dict]:
     return path, document
 
 
+def test_the_memory_of_a_run_is_a_function_of_a_dim(call, tmp_path) -> None:
+    path = str(tmp_path / "sizes.html")
+    code, out, _ = call("report", DIGITS, "--sizes", "batch=3..20", "-o", path, "--json")
+    assert code == 0
+    found = json.loads(out)["sizes"]
+    assert (found["dim"], [row["size"] for row in found["rows"]]) == ("batch", [3, 6, 12, 20])
+    for row in found["rows"]:
+        plan = ingot.InferenceSession(DIGITS, dims={"batch": row["size"]}).plan.layout()
+        assert row["arena_bytes"] == plan["arena_bytes"] >= row["lower_bound_bytes"]
+    for given, expected in (
+        ("batch=2", "expected NAME=FROM..TO"), ("batch=3..2", "expected NAME=FROM..TO"), ("n=1..2", "expected batch"),
+    ):  # fmt: skip
+        code, _, error = call("report", DIGITS, "--sizes", given, "-o", path)
+        assert code != 0 and expected in error
+    code, _, error = call("report", TINY_LM, "--sizes", "batch=1..2", "-o", path)
+    assert code == 2 and "language model" in error
+
+
+def test_a_size_that_a_model_refuses_is_shown_with_its_error(call, tmp_path) -> None:
+    path = written_onnx(
+        tmp_path / "fixed.onnx",
+        "g (float[n,4] x) => (float[a,b,c] z) { s = Constant <value_ints = [1,2,2]> () z = Reshape (x, s) }",
+    )
+    code, out, _ = call("report", path, "--sizes", "n=1..2", "-o", tmp_path / "out.html", "--json")
+    first, second = json.loads(out)["sizes"]["rows"]
+    assert code == 0 and "arena_bytes" in first and "error" in second
+
+
 def test_two_models_are_compared_by_the_names_of_nodes(both) -> None:
     path, document = both
     whole = json.loads(json.dumps(document, default=str))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
     from ingot.inspect.model import InspectedModel
 
 
+_SIZES = re.compile(r"([^=]+)=(\d{1,9})\.\.(\d{1,9})", re.ASCII)
+
+
+def _sizes(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, int, int] | None:
+    """Read NAME=FROM..TO. Raises BadParameter."""
+    if text is None:
+        return None
+    found = _SIZES.fullmatch(text)
+    if found is None or not 1 <= int(found[2]) <= int(found[3]):
+        raise click.BadParameter(f"got {text!r}, expected NAME=FROM..TO, such as batch=1..64", param=parameter)
+    return found[1], int(found[2]), int(found[3])
+
+
 @click.command()
 @with_inspection(["report"], default="report", modes=("prefill", "decode"))
 @click.option("-o", "--output", type=Output(Path), required=True, help="File to write, such as report.html.")
@@ -28,6 +42,12 @@ if TYPE_CHECKING:
     "--compare", "compared", type=click.Choice(SIDES), metavar=f"[{'|'.join(SIDES)}]",
     help="Run MODEL natively and in this way, and show the errors of its values.",
 )  # fmt: skip
+@click.option(
+    "--sizes",
+    metavar="NAME=FROM..TO",
+    callback=_sizes,
+    help="Show the memory of a run for sizes of a symbolic dim.",
+)
 @click.option("--against", metavar="MODEL2", help="Model B, to show the difference of two models.")
 @click.option("--b-precision", type=click.Choice(list(PRECISIONS)), help="Precision of model B, if it differs.")
 @click.option("--b-threads", type=click.IntRange(1, 256), help="Number of threads of model B, if it differs.")
@@ -36,6 +56,7 @@ def report(
     output: Path,
     measure: bool,
     compared: str | None,
+    sizes: tuple[str, int, int] | None,
     against: str | None,
     b_precision: str | None,
     b_threads: int | None,
@@ -45,7 +66,8 @@ def report(
 
     It shows the graph as loaded, after the passes and as planned, grouped by module; the memory of a run; the time of
     each kernel; and the weights. Dims without --dim are 1. With --measure and --compare, times and errors are colours
-    of nodes; inputs are random. With --json, the data of the page is printed, too.
+    of nodes; inputs are random. With --sizes, the page also shows the arena as a function of a dim. With --json, the
+    data of the page is printed, too.
 
     With --against, --b-precision or --b-threads, the file shows two models next to each other: nodes that differ, the
     bytes and times of each node, and both arenas in one scale.
@@ -53,6 +75,7 @@ def report(
     \b
     ingot report digits -o report.html --measure --compare float64
     ingot report digits -o int8.html --b-precision int8
+    ingot report digits -o sizes.html --sizes batch=1..256
     """
     from ingot.inspect.report import report_document, report_page
     from ingot.inspect.report.against import against_document, against_page
@@ -61,14 +84,14 @@ def report(
     if (against, b_precision, b_threads) != (None, None, None):
         sides.append(inspection.other(against, b_precision, b_threads))
     if len(sides) == 2:
-        expect_none("--against and --b-*", {"--compare": compared})
+        expect_none("--against and --b-*", {"--compare": compared, "--sizes": sizes})
     models = [replace(side, options=side.options | {"assumed": 1}).open() for side in sides]
     runs = [_run(side, model) if measure else (None, None) for side, model in zip(sides, models, strict=True)]
     found = None if compared is None else _comparison(inspection, models[0], compared)
     with progress(f"describing {inspection.path}"):
         if len(models) == 1:
             measured, machine = runs[0]
-            document = report_document(models[0], measured, machine, found)
+            document = report_document(models[0], measured, machine, found, _by_size(models[0], sizes))
             page = report_page(document).encode()
         else:
             document = against_document(models[0], models[1], (runs[0][0], runs[1][0]))
@@ -105,6 +128,15 @@ def _comparison(side: Inspection, model: InspectedModel, b: str) -> Comparison:
         raise click.UsageError("--compare: needs exact dims and no training step")
     with progress(f"comparing {side.path}"):
         return compare(side.path, b=b, dims=sizes, precision=options["precision"], threads=options["threads"])
+
+
+def _by_size(model: InspectedModel, sizes: tuple[str, int, int] | None) -> dict[str, Any] | None:
+    """Plan the model for sizes of a dim. Raises UsageError for a language model, InputError for an unknown dim."""
+    from ingot.inspect.plans import arena_by_size
+
+    if sizes is not None and model.language is not None:
+        raise click.UsageError("--sizes: needs a model that a session runs, got a language model; see `ingot memory`")
+    return None if sizes is None else arena_by_size(model, *sizes)
 
 
 def _counts(document: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ingot.compile import CompiledSegment
-from ingot.errors import InputError
+from ingot.errors import IngotError, InputError
 from ingot.inspect.document import VERSION, head
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.view import Item, View, close_names
@@ -46,6 +46,35 @@ def memory_document(model: InspectedModel, name: str) -> dict[str, Any]:
         why = "is not computed after the passes" if name in model.loaded.values else "no such tensor"
     expected = close_names(name, known) or "a tensor of `ingot list-nodes --stage plan`"
     raise InputError(f"explain-tensor: {why}, got {name!r}, expected {expected}")
+
+
+def arena_by_size(model: InspectedModel, name: str, first: int, last: int) -> dict[str, Any]:
+    """Return the memory of a run for sizes of a dim: `first`, its doubles below `last`, and `last`.
+
+    Each row has the size, the bytes of the largest arena, its lower bound, and the bytes of all its activations without
+    reuse; or the error of a size that the model does not accept. model: no language model.
+
+    Raises InputError for a dim that the model lacks or that has a value.
+    """
+    if name not in model.assumed:
+        expected = " or ".join(model.assumed) or "a model with a dim that has no value"
+        raise InputError(f"--sizes: no dim without a value, got {name!r}, expected {expected}")
+    sizes = [first]
+    while sizes[-1] * 2 < last:
+        sizes.append(sizes[-1] * 2)
+    rows: list[dict[str, Any]] = []
+    for size in dict.fromkeys([*sizes, last]):
+        try:
+            plans = [segment.plan for segment in model.with_sizes({name: size}).compiled.segments if segment.native]
+        except IngotError as error:
+            rows.append({"size": size, "error": str(error)})
+            continue
+        plan = max(plans, key=lambda plan: plan.arena_bytes, default=None)
+        rows.append({"size": size} | {
+            key: 0 if plan is None else int(getattr(plan, key))
+            for key in ("arena_bytes", "lower_bound_bytes", "activation_bytes")
+        })  # fmt: skip
+    return {"dim": name, "rows": rows}
 
 
 def _names(tensors: Mapping[str, Tensor]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable
 from ingot.errors import IngotError
 from ingot.llm.generation import Drawn, Generation
 from ingot.llm.service import Service
+from ingot.llm.text import TextStream
 
 
 def drawn_together(service: Service, generations: Iterable[Generation]) -> Generator[Drawn, None, None]:
@@ -61,3 +62,11 @@ async def drawn_by(service: Service, generation: Generation) -> AsyncGenerator[D
             yield drawn
     finally:
         generation.stop("cancelled")
+
+
+def pushed(stream: TextStream, drawn: Drawn) -> str:
+    """Return the text that is certain with a token; end the answer at a stop string."""
+    piece = stream.push(drawn.token)
+    if stream.stopped:
+        drawn.generation.stop()
+    return piece

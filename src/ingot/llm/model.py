@@ -19,11 +19,12 @@ import numpy as np
 from ingot import __version__
 from ingot.errors import InputError, LoadError, UnsupportedError, bounded
 from ingot.ir.graph import TensorType
+from ingot.llm.cache_use import CacheUse
 from ingot.llm.chat import ChatTemplate, checked_options
 from ingot.llm.completion import Completion
 from ingot.llm.constraint import Constraint
 from ingot.llm.disk_cache import DEFAULT_BYTES, DiskCache
-from ingot.llm.drawing import drawn_by, drawn_together
+from ingot.llm.drawing import drawn_by, drawn_together, pushed
 from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Drawn, Generation, Scheduler, Usage, decode_plainly
@@ -175,6 +176,11 @@ class LLM:
     def memory(self) -> Memory:
         """The allocated memory in bytes. Raises InputError for an encoder."""
         return allocated(self.engine)
+
+    @property
+    def cache(self) -> CacheUse:
+        """The blocks of keys and values that each sequence owns now. Raises InputError for an encoder."""
+        return self.engine.sequences.use
 
     def explain(self, node: str | None = None, mode: str = "prefill") -> Explanation:
         """Return which kernel runs each node in a mode ("prefill", "decode", "batch") and why; or only for `node`.
@@ -416,7 +422,7 @@ class LLM:
             generation, stream = drawn.generation, by_generation[drawn.generation]
             if stream.stopped:
                 continue
-            texts[generation].append(_push(stream, drawn))
+            texts[generation].append(pushed(stream, drawn))
             tokens[generation].append(drawn.token)
             if drawn.logprobs is not None:
                 logprobs[generation].append(drawn.logprobs)
@@ -434,7 +440,7 @@ class LLM:
 
     def _pieces(self, generation: Generation, stream: TextStream) -> Iterator[str]:
         for drawn in self._draw([generation]):
-            if piece := _push(stream, drawn):
+            if piece := pushed(stream, drawn):
                 yield piece
         if rest := stream.finish():
             yield rest
@@ -465,7 +471,7 @@ class LLM:
         async with aclosing(drawn_by(self.service, generation)) as drawing:
             async for drawn in drawing:
                 self.usage = generation.usage
-                if piece := _push(stream, drawn):
+                if piece := pushed(stream, drawn):
                     yield piece
         if rest := stream.finish():
             yield rest
@@ -576,14 +582,6 @@ class LLM:
         if bad is not None:
             raise InputError(f"prompt: token out of range, got {bad}, expected 0..{self.model.vocab_size - 1}")
         return tokens
-
-
-def _push(stream: TextStream, drawn: Drawn) -> str:
-    """Return the text that is certain with a token; end the answer at a stop string."""
-    piece = stream.push(drawn.token)
-    if stream.stopped:
-        drawn.generation.stop()
-    return piece
 
 
 async def _joined(pieces: AsyncGenerator[str, None]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError, ResourceError
+from ingot.llm.cache_use import CachedSequence, CacheUse
 from ingot.llm.checkpoints import due_lengths, gap_without, least_useful, wanted_lengths
 from ingot.load.hf.windows import Windows
 from ingot.ops.kv_cache import CACHE_BLOCK
@@ -126,6 +127,18 @@ class Sequences:
     def used_blocks(self) -> tuple[int, int]:
         """The number of blocks that sequences own, and of all blocks."""
         return len(set().union(*(each.blocks[: each.block_count].tolist() for each in tuple(self._owners)))), self.total
+
+    @property
+    def use(self) -> CacheUse:
+        """The blocks that each sequence owns now."""
+        owners = tuple(
+            CachedSequence(
+                len(each.tokens), each.is_active, tuple(each.blocks[: each.block_count].tolist()),
+                each.slot if self.has_state and each.slot >= 0 else None,
+            )
+            for each in tuple(self._owners)
+        )  # fmt: skip
+        return CacheUse(self.total, owners)
 
     @property
     def is_oversubscribed(self) -> bool:

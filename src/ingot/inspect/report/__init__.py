@@ -43,17 +43,19 @@ def report_document(
     measured: list[dict[str, Any]] | None = None,
     machine: dict[str, Any] | None = None,
     comparison: Comparison | None = None,
+    sizes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return everything that the page shows.
 
-    measured, machine: as `measured_run` returns them. comparison: of the model. Stages that need values of dims are
+    measured, machine: as `measured_run` returns them. comparison: of the model. sizes: as `arena_by_size` returns
+    them. Stages that need values of dims are
     left out if these have none. Raises the errors of the passes and of compilation.
     """
     stages = [stage for stage in STAGES if stage != "plan" or model.has_program]
     summary = summary_document(model, stages[-1], None)
     document = head(model, "report") | {
         "name": summary["name"], "assumed": model.assumed, "stages": {}, "passes": pass_changes(model), "arena": None,
-        "measured": measured, "machine": machine, "errors": errors_document(comparison),
+        "measured": measured, "machine": machine, "errors": errors_document(comparison), "sizes": sizes,
         "summary": {key: summary[key] for key in ("inputs", "outputs", "nodes", "flops") if key in summary},
     }  # fmt: skip
     nodes: dict[str, list[str]] = {}  # module paths by value, at the stage before

@@ -112,6 +112,41 @@ function showRoofline(section, measured, {gflops, gigabytes_per_second: speed}) 
   }, `Peak ${gflops.toFixed(0)} GFLOP/s and ${speed.toFixed(1)} GB/s. GFLOP/s upwards, FLOPs per byte to the right; point at a step.`);
 }
 
+// The arena for sizes of a dim, and the sum of the activations, both axes by powers.
+function showSizes(section, {dim, rows}) {
+  const points = rows.filter((row) => row.arena_bytes), columns = [['arena', 'arena_bytes'], ['activations without reuse', 'activation_bytes']];
+  section.append(element('h2', `Memory of a run by ${dim}`));
+  if (points.length > 1) {
+    const sizes = points.map((row) => row.size), all = points.flatMap((row) => columns.map(([, key]) => row[key] || 1));
+    const [least, most, low, high] = [sizes[0], sizes.at(-1), Math.min(...all), Math.max(...all) * 1.2];
+    chart(section, `Bytes upwards, ${dim} to the right`, 240, (drawn, width, height) => {
+      const x = (size) => 70 + (width - 90) * Math.log(size / least) / Math.log(most / least);
+      const y = (value) => height - 26 - (height - 40) * Math.log(value / low) / Math.log(high / low);
+      drawn.textBaseline = 'middle';
+      drawn.fillStyle = colour('--faint');
+      for (const value of [low, points.at(-1).arena_bytes]) drawn.fillText(bytes(value), 4, y(value));
+      for (const size of sizes) drawn.fillText(size, x(size) - 6, height - 8);
+      for (const [i, [title, key]] of columns.entries()) {
+        drawn.strokeStyle = drawn.fillStyle = colour(key === 'arena_bytes' ? '--accent' : '--faint');
+        drawn.lineWidth = 2;
+        drawn.beginPath();
+        points.forEach((row) => drawn.lineTo(x(row.size), y(row[key] || 1)));
+        drawn.stroke();
+        drawn.fillText(title, 78, 16 + 18 * i);
+      }
+      return (px) => {
+        const near = points.map((row) => [Math.abs(x(row.size) - px), row]).sort((a, b) => a[0] - b[0])[0][1];
+        return `${dim} ${near.size}: arena ${bytes(near.arena_bytes)}, activations without reuse ${bytes(near.activation_bytes)}`;
+      };
+    }, 'Point at a size.');
+  }
+  section.append(table(
+    [{title: dim, isNumber: true}, {title: 'arena', isNumber: true}, {title: 'lower bound', isNumber: true, isWide: true},
+      {title: 'activations', isNumber: true}, {title: ''}],
+    rows.map((row) => [row.size, ...['arena_bytes', 'lower_bound_bytes', 'activation_bytes'].map((key) => row.error ? '' : bytes(row[key])), row.error ?? '']),
+  ));
+}
+
 function showModules(section, measured, modules) {
   const totals = new Map(), all = measured.reduce((sum, row) => sum + row.nanoseconds, 0) || 1;
   for (const row of measured) totals.set(modules[row.node] || '(none)', (totals.get(modules[row.node] || '(none)') ?? 0) + row.nanoseconds);

@@ -127,6 +127,7 @@ async function main() {
   const built = {
     passes: () => showPasses(byId('passes'), data.passes), errors: () => showErrors(byId('errors'), data.errors),
     time: () => showTimes(byId('time'), data), warnings: () => showWarnings(byId('warnings'), data.warnings, goTo), weights: () => showWeights(byId('weights'), data.weights),
+    memory: () => data.sizes && showSizes(byId('sizes'), data.sizes),
   };
   const count = data.warnings.reduce((sum, kind) => sum + kind.count, 0);
   const warnings = count ? `Warnings (${count.toLocaleString('en')})` : 'Warnings';
