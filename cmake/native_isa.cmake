@@ -2,12 +2,12 @@
 # NATIVE_LACKS_avx2vnni where it has no AVX-VNNI.
 execute_process(COMMAND ${CMAKE_C_COMPILER} -march=native -dM -E -x c /dev/null
                 OUTPUT_VARIABLE NATIVE_MACROS RESULT_VARIABLE NATIVE_FAILED ERROR_QUIET)
-set(NEEDS_avx2 __AVX2__ __FMA__ __F16C__)
-set(NEEDS_avx512 ${NEEDS_avx2} __AVX512F__ __AVX512DQ__ __AVX512BW__ __AVX512VL__)
 foreach(isa ${ISAS})
   set(HAS_ALL TRUE)
-  foreach(macro ${NEEDS_${isa}})
-    if(NATIVE_FAILED OR NOT NATIVE_MACROS MATCHES "#define ${macro} ")
+  foreach(feature ${ISA_FEATURES_${isa}})
+    string(MAKE_C_IDENTIFIER ${feature} macro)
+    string(TOUPPER ${macro} macro)
+    if(NATIVE_FAILED OR NOT NATIVE_MACROS MATCHES "#define __${macro}__ ")
       set(HAS_ALL FALSE)
     endif()
   endforeach()

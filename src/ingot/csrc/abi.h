@@ -495,7 +495,8 @@ typedef struct {
  * that of avx2. args_bytes: the size of its argument struct. */
 typedef struct {
   const char *name; const char *args_type; int64_t args_bytes;
-  ingot_kernel scalar; ingot_kernel avx2; ingot_kernel avx2vnni; ingot_kernel avx512; ingot_kernel neon;
+  #define SET(name, ...) ingot_kernel name;
+  #include "instruction_sets.def"
 } ingot_kernel_row;
 
 /* One kernel call. num_tasks: the tasks that its work is divided into. barrier: all threads wait before the step.
@@ -536,7 +537,7 @@ uint64_t ingot_hash(const void *data, int64_t nbytes);
 /* Pack matrices one after another, each on one thread, until all are packed or claimed by other calls with the same
  * `claimed`, which is 0 at first. */
 void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *claimed);
-/* The best instruction set of this CPU: "scalar", "avx2", "avx2vnni", "avx512" or "neon". */
+/* The name of the best instruction set of this CPU. */
 const char *ingot_best_isa(void);
 int32_t ingot_has_avx2vnni(void); /* whether this CPU and this library have the set */
 /* Return whether this CPU has the bf16 dot products of gemm_bf16 on avx512. Other sets emulate these, slowly. */

@@ -29,14 +29,11 @@
 #define INGOT_UNROLL REGISTER_UNROLL
 #endif
 
-#if defined(ISA_avx512)
-#include "simd/avx512.h"
-#elif defined(ISA_avx2)
-#include "simd/avx2.h"
-#elif defined(ISA_neon)
-#include "simd/neon.h"
-#elif defined(ISA_scalar)
-#include "simd/scalar.h"
+#define INGOT_TEXT2(text) #text
+#define INGOT_TEXT(text) INGOT_TEXT2(text)
+/* The vectors of the set; files without kernels, such as table.c, have none. */
+#if defined(ISA)
+#include INGOT_TEXT(simd/ISA.h)
 #endif
 
 /* The first of `count` items that task `task` of `num_tasks` owns; the next task's first item is its end. */

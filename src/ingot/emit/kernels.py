@@ -19,18 +19,16 @@ from ingot.errors import UnsupportedError
 from ingot.passes.precision import Precision
 from ingot.support import abi
 
-_AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c")
-_VNNI = ("avx512vnni", *_AVX512)
 AMX = "amx"
-# The sets of emitted C, the most basic first, and the features that a CPU must have for each; every AArch64 CPU has
-# NEON. The last two sets are for kernels of quantized weights and of integers; native selects between their tiles and
-# those of avx512 within the set avx512.
+_SETS = abi.instruction_sets()
+# The sets of emitted C, those of every CPU first, and the features that a CPU must have for each.
 FEATURES = {
-    "scalar": (), "neon": (), "avx2": ("avx2", "fma", "f16c"), "avx512": _AVX512, "avx512vnni": _VNNI,
-    AMX: ("amx-tile", "amx-int8", *_VNNI),
-}  # fmt: skip
-# Sets that a model has only if a kernel has a body for them, and the sets that each extends.
-_BEYOND = {"avx512vnni": ("avx512",), AMX: ("avx512vnni", "avx512")}
+    name: each.features
+    for name, each in sorted(_SETS.items(), key=lambda row: bool(row[1].features))
+    if each.kind != "AGAIN"
+}
+# Sets that a model has only if a kernel has a body for them: native selects their bodies within the set of their base.
+_BEYOND = {name for name, each in _SETS.items() if each.kind == "WITHIN"}
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, followed by a conditional region or a definition, whose lines after the first are indented, close a brace,
@@ -186,7 +184,7 @@ def _about(piece: _Piece, kernels: Iterable[str]) -> _Piece:
 
 def kinds(isa: str) -> tuple[str, ...]:
     """Return a set, and the sets whose bodies it uses where it has none of its own."""
-    return (isa, *_BEYOND.get(isa, ()))
+    return (isa, *kinds(_SETS[isa].base)) if isa in _BEYOND else (isa,)
 
 
 def _features(pieces: list[_Piece]) -> dict[str, tuple[str, ...]]:
@@ -283,6 +281,10 @@ def _cut(
                 bodies[included[1]] = ""
             else:
                 yield from _cut(included[1], "", seen, macros)
+        elif "#include INGOT_TEXT(simd/ISA.h)" in code:
+            for isa in FEATURES:
+                if isa not in _BEYOND:
+                    yield from _cut(f"simd/{isa}.h", f"defined(ISA_{isa})", seen, macros)
         elif branches := _CONDITIONAL_INCLUDE.findall(code):
             for branch, isa, header in sorted(branches, key=lambda found: [*FEATURES, found[1]].index(found[1])):
                 if isa in FEATURES and bodies is not None and header.endswith(".inc"):

@@ -1,8 +1,8 @@
 """The declarations of the C core, read from csrc/ and not repeated here.
 
 These are argument structs and constants (abi.h and its includes), kernels and their scratch (kernels.def), element-wise
-ops (elementwise.def), the element types of casts (dtypes.def), and formats of weights (weight_formats.def). Files are
-read on first use, as text, in the few forms that they use.
+ops (elementwise.def), the element types of casts (dtypes.def), formats of weights (weight_formats.def), and instruction
+sets (instruction_sets.def). Files are read on first use, as text, in the few forms that they use.
 """
 
 from __future__ import annotations
@@ -55,6 +55,15 @@ class Elementwise:
     @property
     def kernel(self) -> str:
         return f"{self.op}_{self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSet:
+    """A line of instruction_sets.def, whose head explains it. features: with those of the base."""
+
+    kind: str
+    base: str
+    features: tuple[str, ...]
 
 
 @functools.cache
@@ -119,6 +128,17 @@ def packed_blocks() -> Mapping[str, int]:
     """Return the bytes of a block of each GGUF type in a column of a panel, for types with panels of their own."""
     rows = (row for macro, *row in _rows("weight_formats.def") if macro in ("BLOCK_TYPE", "OPENED_TYPE"))
     return {name: int(packed) for name, _, _, packed, *_ in rows}
+
+
+@functools.cache
+def instruction_sets() -> Mapping[str, InstructionSet]:
+    """Return the lines of instruction_sets.def, by name."""
+    found: dict[str, InstructionSet] = {}
+    for kind, name, *rest in _rows("instruction_sets.def"):
+        base, features, *_ = (*rest, "", "")
+        own = re.findall(r"CPU\(([^)]*)\)", features)
+        found[name] = InstructionSet(kind, base, (*own, *(found[base].features if base else ())))
+    return found
 
 
 @functools.cache

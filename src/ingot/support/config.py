@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+from ingot.support import abi
+
 
 @dataclass(frozen=True, slots=True)
 class Knob:
@@ -18,7 +20,8 @@ class Knob:
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
 
 
-ISAS = ("scalar", "avx2", "avx2vnni", "avx512", "neon")  # sets of kernels, of one kind of processor from slow to fast
+# Sets of kernels, of one kind of processor from slow to fast.
+ISAS = tuple(name for name, each in abi.instruction_sets().items() if each.kind != "WITHIN")
 
 KNOBS = {
     knob.name: knob

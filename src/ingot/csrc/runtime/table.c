@@ -11,51 +11,30 @@
 #include <unistd.h>
 #endif
 
-/* HAS_<isa> is defined for each instruction set that is built. */
-#if defined(HAS_scalar)
-#define SCALAR_OF(name) .scalar = name##_scalar,
-#else
-#define SCALAR_OF(name)
-#endif
-#if defined(HAS_avx2)
-#define AVX2_OF(name) .avx2 = name##_avx2,
-#else
-#define AVX2_OF(name)
-#endif
-#if defined(HAS_avx2vnni)
-#define AVX2VNNI_OF(name) .avx2vnni = name##_avx2vnni,
-#else
-#define AVX2VNNI_OF(name)
-#endif
-#if defined(HAS_avx512)
-#define AVX512_OF(name) .avx512 = name##_avx512,
-#else
-#define AVX512_OF(name)
-#endif
-#if defined(HAS_neon)
-#define NEON_OF(name) .neon = name##_neon,
-#else
-#define NEON_OF(name)
-#endif
+/* HAS_<isa> is 1 for each instruction set that is built, and 0 for the others. */
+#define BUILT_0(name, isa)
+#define BUILT_1(name, isa) .isa = name##_##isa,
+#define BUILT(name, isa) INGOT_JOIN(BUILT, HAS_##isa)(name, isa)
 
+#define DECLARED(name, isa) void name##_##isa(const void *, int32_t, int32_t);
 #define OPTIONAL __attribute__((weak, visibility("hidden"))) /* NULL where no file defines it */
 
 #define KERNEL(name, args)                                                                                             \
-  void name##_scalar(const void *, int32_t, int32_t);                                                                  \
-  void name##_avx2(const void *, int32_t, int32_t);                                                                    \
-  OPTIONAL void name##_avx2vnni(const void *, int32_t, int32_t);                                                       \
-  void name##_avx512(const void *, int32_t, int32_t);                                                                  \
-  void name##_neon(const void *, int32_t, int32_t);
+  INGOT_EACH_SET(DECLARED, name)                                                                                       \
+  OPTIONAL void name##_avx2vnni(const void *, int32_t, int32_t);
 #include "kernels.def"
 #undef KERNEL
 
 static const ingot_kernel_row rows[] = {
-  #define KERNEL(name, args)                                                                                           \
-    {#name, #args, sizeof(args), SCALAR_OF(name) AVX2_OF(name) AVX2VNNI_OF(name) AVX512_OF(name) NEON_OF(name)},
+  #define KERNEL(name, args) {#name, #args, sizeof(args), INGOT_EACH_SET(BUILT, name)},
   #include "kernels.def"
   #undef KERNEL
   {0},
 };
+
+#define ONE(name, isa) + 1
+_Static_assert(sizeof rows[0] == offsetof(ingot_kernel_row, scalar) + (INGOT_EACH_SET(ONE, )) * sizeof(ingot_kernel),
+               "instruction_sets.def: INGOT_EACH_SET lacks the name of a line");
 
 INGOT_EXPORT const ingot_kernel_row *ingot_kernels(int32_t *count) {
   *count = (int32_t)(sizeof rows / sizeof rows[0]) - 1;
@@ -107,7 +86,7 @@ INGOT_EXPORT int32_t ingot_has_bf16_tiles(void) {
 }
 
 INGOT_EXPORT int32_t ingot_has_avx2vnni(void) {
-  #if defined(HAS_avx2vnni)
+  #if HAS_avx2vnni
   unsigned a, b, c, d;
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
@@ -117,17 +96,17 @@ INGOT_EXPORT int32_t ingot_has_avx2vnni(void) {
 }
 
 INGOT_EXPORT const char *ingot_best_isa(void) {
+  const char *best = NULL;
+  #define TEST(name, has) const int has_##name = has; if (has_##name) best = #name;
+  #define CPU(feature) && __builtin_cpu_supports(#feature)
+  #define ANY(name) TEST(name, 1)
   #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
-    return "scalar";
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
-    return "avx512";
-  return ingot_has_avx2vnni() ? "avx2vnni" : "avx2";
+  #define X86_64(name, base, features, flags) TEST(name, has_##base features)
+  #define AGAIN(name, base) TEST(name, has_##base && ingot_has_##name())
   #elif defined(__aarch64__)
-  return "neon";
-  #else
-  return "scalar";
+  #define AARCH64(name, base) TEST(name, has_##base)
   #endif
+  #include "instruction_sets.def"
+  return best;
 }
