@@ -4,6 +4,7 @@
 """
 
 import argparse
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", required=True, help="write src/ingot/load/*/built_ops.txt")
     parser.parse_args()
+    warnings.filterwarnings("ignore")  # of torch.export, hundreds
     for importer, make in BUILDERS.items():
         path = Path(*ingot.load.__path__) / importer / "built_ops.txt"
         path.write_text(format_table(make()), encoding="utf-8")

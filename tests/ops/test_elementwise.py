@@ -237,7 +237,9 @@ def test_emitted_c_brings_the_activations_that_it_uses() -> None:
 def test_every_element_wise_op_is_in_the_table() -> None:
     """And every row of the table names an op with so many operands, at most two numbers, and a row of the CPU."""
     found = {op.name for op in OPS.values() if op.acts_on == "element"} - MOVES - ON_REFERENCE
-    assert found == {op_of(kernel).name for kernel in abi.elementwise().values()}
+    listed = {op_of(kernel).name for kernel in abi.elementwise().values()}
+    assert found <= listed, f"no line in csrc/elementwise.def, got {sorted(found - listed)}, and not in ON_REFERENCE"
+    assert listed <= found
     for kernel in abi.elementwise().values():
         op = op_of(kernel)
         assert len(op.operand_names) == kernel.operands and len(op.attributes) <= 2, kernel
@@ -256,7 +258,8 @@ def test_every_variant_is_in_the_table() -> None:
                 graph.add_input(f"x{i}", TensorType(DTYPE_OF[array.dtype.kind], array.shape))
             node = graph.add(op.name, graph.inputs, "y", **sample.attributes)
             if graph.type("x0").dtype is f32:
-                kernel = abi.elementwise()[f"{kernel_op(node)}_f32"]
+                kernel = abi.elementwise().get(f"{kernel_op(node)}_f32")
+                assert kernel is not None, f"no line in csrc/elementwise.def, got {kernel_op(node)} of f32"
                 assert vector_kernel(node) is (kernel if kernel.is_vector else None)
 
 

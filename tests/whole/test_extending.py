@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 @pytest.mark.usefixtures("registering")
 def test_the_page_runs(tmp_path, monkeypatch):
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert [kind for kind, _ in blocks] == [*["python"] * 3, "c", "python", "cpp", "python", "wgsl", *["python"] * 5]
+    assert [kind for kind, _ in blocks] == [*["python"] * 4, "c", "python", "cpp", "python", "wgsl", *["python"] * 5]
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for kind, block in blocks:

@@ -168,7 +168,8 @@ def _check_names(where: str, name: str, onnx: tuple[str, str] | None, torch: str
             raise InputError(f"{where}: the ONNX name is already used, got {onnx}")
     if torch is not None:
         if not isinstance(torch, str) or not re.fullmatch(r"\w+::\w+(\.\w+)?", torch) or torch.startswith("aten::"):
-            raise InputError(f"{where}: bad torch name, got {torch!r}, expected 'library::name' of a custom op")
+            expected = "'library::name' with a library other than aten"
+            raise InputError(f"{where}: bad torch name, got {torch!r}, expected {expected}")
         target = torch.replace("::", ".")
         if find_torch(target) or find_torch(f"{target}.default"):
             raise InputError(f"{where}: the torch name is already used, got {torch!r}")
