@@ -84,7 +84,7 @@ def set_halves(type: str, blocks: np.ndarray, values: np.ndarray) -> None:
             blocks[:, 49 + 2 * place] = blocks[:, 49 + 2 * place] & 15 | bits << 4
 
 
-# Where a block has its numbers of f16.
+# Where a block has its numbers of f16; a type that has none is a case of set_halves.
 HALVES = dict.fromkeys(ALL_BLOCKS, (0,)) | {
     "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
     "tq2_0": (64,), "iq1_m": (), "mxfp4": (),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ingot.lower.view import contiguous_strides
+from ingot.ops.blocks import BLOCKS
 from ingot.run.library import load
 from ingot.support import abi
 
@@ -24,7 +25,7 @@ GUARD_BYTE = 0xA5
 # What avx512 does by AMX where this CPU has it and the system allows it, as one set more.
 AMX = "avx512 with AMX"
 HAS_AMX = "avx512" in ISAS and LIBRARY.use_amx(True) == "used"
-AMX_KERNELS = re.compile(r"(gemm|expert_matmul)_(i24_)?(int|i?q)\d.*|integer_(packed|matmul)")
+AMX_KERNELS = re.compile(rf"(gemm|expert_matmul)_(i24_)?(int\d|{'|'.join(BLOCKS)}).*|integer_(packed|matmul)")
 LIBRARY.use_amx(LIBRARY.amx == "used")
 
 

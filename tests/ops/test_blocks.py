@@ -31,17 +31,18 @@ def test_decodes_as_the_gguf_package_does(name: str) -> None:
     rows = random_rows(name)
     expected = dequantize(rows, gguf.GGMLQuantizationType[name.upper()])
     found = decode_blocks(rows, type=name, dtype=f32)
-    assert found.dtype == np.float32 and np.isfinite(expected).all() and len(np.unique(expected)) > 1000
+    assert found.dtype == np.float32 and np.isfinite(expected).all(), "random_rows gives a scale that is no number"
+    assert len(np.unique(expected)) > 400, "random_rows gives few numbers"
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("name", [name for name in ALL_BLOCKS if name != "mxfp4"])
+@pytest.mark.parametrize("name", [name for name in ALL_BLOCKS if HALVES[name] or name == "iq1_m"])
 def test_scales_that_are_no_numbers(name: str) -> None:
     """Such a file has numbers that are none, at the same places."""
     rows = random_rows(name, finite=False)
     with np.errstate(all="ignore"):
         expected = dequantize(rows, gguf.GGMLQuantizationType[name.upper()])
-    assert not np.isfinite(expected).all()
+    assert not np.isfinite(expected).all(), "the type has no f16: its entry of HALVES is ()"
     np.testing.assert_array_equal(decode_blocks(rows, type=name, dtype=f32), expected)
 
 

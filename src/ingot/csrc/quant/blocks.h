@@ -24,13 +24,13 @@
 /* A block type. In the file a block of `elements` has `nbytes` bytes and, at these byte offsets: `low`, the lower four
  * bits of its quantized values (two, where a value has fewer than four bits): every low_width bytes hold the lowest
  * field of each element first, then the fields above; `high`, the other bits in the same order; `d` and `m`, its f16;
- * `scales`, one for each `part` elements (a sub-block). Where `signs` is not 0, four adjacent elements have an index
- * into blocks_grid instead, with its lower eight bits at `low` and the ninth at `high`, and a sign bit each at
- * `signs`. An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m where the block has one scale;
- * with `steps`, q is an index into a code book, and offset is 128. A panel has, for each block of a column, `packed`
- * bytes: `scale_bytes` of scales, first by quads and then by pairs, f16 d, f16 m, then `bits` words for each 32
- * elements of a column: four with the lower four bits of values (two with the lower two bits), whose bytes are four
- * adjacent elements, then the words of the other bits. (q - offset) * scale fits in 16 bits. */
+ * `scales`, one for each `part` elements (a sub-block), in the format `held`. Where `signs` is not 0, four adjacent
+ * elements have an index into blocks_grid instead, with its lower eight bits at `low` and the ninth at `high`, and a
+ * sign bit each at `signs`. An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m where the block
+ * has one scale; with `steps`, q is an index into a code book, and offset is 128. A panel has, for each block of a
+ * column, `packed` bytes: `scale_bytes` of scales, first by quads and then by pairs, f16 d, f16 m, then `bits` words
+ * for each 32 elements of a column: four with the lower four bits of values (two with the lower two bits), whose bytes
+ * are four adjacent elements, then the words of the other bits. (q - offset) * scale fits in 16 bits. */
 typedef struct {
   int elements, nbytes, packed, bits, part, offset, steps;
   int low, low_width, high, high_width, signs;

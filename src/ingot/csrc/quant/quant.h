@@ -64,7 +64,7 @@ typedef struct {
   const uint8_t *b, *shared;
   const struct blocks_opened *opened; /* the unpacked slice of b, for the tiles that read it */
   const uint8_t *prefetch; int64_t prefetch_step; /* the prefetch cursor; AMX prefetches prefetch_step bytes per row */
-  float *sums;                        /* [rows][32] */
+  float *sums; /* [rows][32]; AMX writes those of the first slice, and adds the others */
   quant_waiting *waiting;             /* for AMX with one scale a matrix row */
 } quant_slice;
 
