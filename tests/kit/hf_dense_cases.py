@@ -93,6 +93,7 @@ _TILES = {
 }
 _PHI_VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
 _PHI_AUDIO = {"hidden_size": 32, "intermediate_size": 48, "num_blocks": 1, "num_attention_heads": 4}
+_COMPASS = {"sliding_attention": {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [2, 1, 1]}}
 _BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
 
 DENSE_CASES = [
@@ -121,6 +122,25 @@ DENSE_CASES = [
     _case("cohere2", _SLIDING),
     _case(
         "cohere2, options", {"num_hidden_layers": 4, "sliding_window": 7, "attention_bias": True, "logit_scale": 0.3}
+    ),
+    _case("cohere_compass_text", _SLIDING | {"rope_parameters": _COMPASS | {"full_attention": None}}),
+    _case(
+        "cohere_compass_text, options",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "sliding_window": 7,
+            "rope_parameters": _COMPASS | {"full_attention": {"rope_type": "yarn", "rope_theta": 900.0, **_YARN}},
+            "logit_scale": 0.3,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "layer_norm_eps": 1e-3,
+            "hidden_act": "gelu",
+        },
+    ),
+    _case(
+        "cohere_compass_text, one kind of layers",
+        {"rope_parameters": {"full_attention": _rope("linear", factor=2.0)["rope_parameters"]}},
     ),
     _case("seed_oss", {"head_dim": 16}),
     _case("seed_oss, options", {"head_dim": 16, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True}),

@@ -64,6 +64,10 @@ _KIMI = _LATENT | {
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
 }  # fmt: skip
 _LING = _LATENT | {"num_local_experts": 12, "head_dim": 12, "layer_group_size": 2, "n_group": 4, "topk_group": 2}
+_LARA = _DELTA | _EXPERTS | {
+    "num_hidden_layers": 3, "layer_types": ["linear_attention", "sliding_attention", "full_attention"],
+    "sliding_window": 9, "rms_norm_eps": 0.01,  # less amplifies the rounding of tiny results of delta rules
+}  # fmt: skip
 _MINIMAX = {"num_local_experts": 6, "num_experts_per_tok": 3, "num_hidden_layers": 3, "block_size": 16}
 
 
@@ -269,6 +273,21 @@ RECURRENT_CASES = [
             "intermediate_size": 56,
             "tie_word_embeddings": True,
             "use_cache": False,
+        },
+    ),
+    _slow("lara_mini", "lara_mini", _LARA),
+    _slow(
+        "lara_mini, options",
+        "lara_mini",
+        _LARA
+        | {
+            "num_hidden_layers": 5,
+            "layer_types": None,
+            "norm_topk_prob": False,
+            "attention_bias": True,
+            "linear_conv_kernel_dim": 3,
+            "tie_word_embeddings": False,
+            "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
         },
     ),
     _slow("lfm3", "lfm3", _WINDOWED_CONVS),

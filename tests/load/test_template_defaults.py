@@ -20,6 +20,7 @@ WITHOUT_DEFAULTS = {
 OTHER_FORM = {
     "bamba": {"attention_layers", "limits"},
     "cohere2_moe": {"plain_width"},  # null
+    "cohere_compass_text": {"logit_factor"},  # null
     "deepseek_v32": {"context"},  # limited to the positions that its index selects
     "falcon": {"norms"},  # chosen by new_decoder_architecture where it is null
     "falcon_h1": {"limits"},
@@ -44,6 +45,7 @@ UNEXPLAINED = {
     "apertus": {"rope_theta"},
     "apertus1p5_text": {"rope_theta"},
     "bamba": {"mamba_d_head"},
+    "cohere_compass_text": {"rope_parameters.full_attention", "rope_parameters.sliding_attention"},  # null or object
     "cwm": {"hidden_size", "num_attention_heads", "rope_theta"},
     "dbrx": {"attn_config.rope_theta"},
     "exaone_moe": {"hidden_size", "num_attention_heads"},

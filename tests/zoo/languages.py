@@ -1,6 +1,6 @@
 """All causal language models that transformers builds from a config: which of them load, and whether they are exact.
 
-python tests/zoo/languages.py [--write] [--rest] [--gguf] [TYPE...]
+python tests/zoo/languages.py [--write] [--rest] [--gguf] [--cases] [TYPE...]
 
 Each type is made tiny with random weights, saved, loaded by Ingot and compared: the f32 logits of every position with
 those of transformers' eager attention. A type is exact if no logit differs by more than TOLERANCE of the largest. A
@@ -8,7 +8,8 @@ GGUF file, a C program and a WebGPU site are then written.
 
 The rows of the given types (default: all) are printed; with --write, each is also put into tests/zoo/languages.md,
 which keeps its other rows, so that a run that was ended is continued with --rest. With --gguf only this column of the
-page is examined again, for types that load.
+page is examined again, for types that load. With --cases the error of each case that the tests have of a type is
+printed instead, with the first position at which it is too large, or the complete error.
 """
 
 from __future__ import annotations
@@ -160,8 +161,27 @@ def examined_file(row: Row) -> Row:
             return replace(row, gguf="", why="; ".join([f"{_TITLES['gguf']}{_line(error, name)}", *reasons]))
 
 
+def examine_case(case: Case) -> str:
+    """The error of a case: its largest, as a share of the largest logit, and where it is first too large."""
+    with tempfile.TemporaryDirectory() as name:
+        model = save_model(case, Path(name))
+        ids = np.random.default_rng(0).integers(3, 99, CONTEXT).astype(np.int32)
+        expected = expected_logits(model, ids)
+        try:
+            found = _logits(Path(name), case, ids)
+        except ingot.IngotError as error:
+            return f"{case.name}: {error}"
+    rows = np.abs(found - expected).max(axis=1) / np.abs(expected).max()
+    wrong = np.flatnonzero(rows > TOLERANCE)
+    return f"{case.name}: {rows.max():.1e}" + (f", too large first at position {wrong[0]}" if wrong.size else ", exact")
+
+
+def _logits(folder: Path, case: Case, ids: np.ndarray) -> np.ndarray:
+    return ingot.LLM(folder, precision="f32", context=case.context, threads=1).logits(ids.tolist())
+
+
 def _exact(folder: Path, case: Case, ids: np.ndarray, expected: np.ndarray) -> str:
-    found = ingot.LLM(folder, precision="f32", context=case.context, threads=1).logits(ids.tolist())
+    found = _logits(folder, case, ids)
     error = _difference(found, expected)
     return "yes" if error <= TOLERANCE else f"{error:.1e}"
 
@@ -237,7 +257,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"put the rows into {PAGE.name}")
     parser.add_argument("--rest", action="store_true", help="leave out the types that the page has")
     parser.add_argument("--gguf", action="store_true", help="examine only the GGUF files of types that load")
+    parser.add_argument("--cases", action="store_true", help="print the error of each case of the tests")
     options = parser.parse_args()
+    if options.cases:
+        warnings.simplefilter("ignore")
+        for case in CASES:
+            if not options.types or case.type in options.types:
+                print(examine_case(case), flush=True)
+        return
     rows = read_rows()
     types = options.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     for type in types:

@@ -285,7 +285,7 @@ def _gated_delta(layer: _Layer, x: str) -> str:
     """
     heads, dim, key_heads, key_dim = (layer.size(name) for name in ("heads", "head_dim", "key_heads", "key_dim"))
     keys, inner = key_heads * key_dim, heads * dim
-    is_apart = layer.word("layout", "separate", "grouped", "apart") == "apart"
+    is_apart = layer.word("layout", "separate", "grouped", "joined", "apart") == "apart"
     mixed, gate, beta, step = (_delta_apart if is_apart else _delta_inputs)(layer, x, heads, dim, key_heads, key_dim)
     query, key, values = layer.parts(layer.add("silu", mixed), keys, keys, inner)
     query, key = (layer.norm(layer.heads(each, key_heads, key_dim), eps=_LENGTH_EPS / key_dim) for each in (query, key))
@@ -324,9 +324,14 @@ def _delta_decay(layer: _Layer, step: str, heads: int, key_dim: int) -> str:
 
 
 def _delta_inputs(layer: _Layer, x: str, heads: int, dim: int, key_heads: int, key_dim: int) -> _Delta:
-    """Compute the inputs of the delta rule with two or four projections."""
+    """Compute the inputs of the delta rule with one, two or four projections."""
     keys, inner, width = key_heads * key_dim, heads * dim, layer.width
-    is_grouped = layer.word("layout", "separate", "grouped") == "grouped"
+    layout = layer.word("layout", "separate", "grouped", "joined")
+    if layout == "joined":
+        sizes = (2 * keys + inner, inner, heads, heads)
+        projected, *others = layer.parts(layer.linear("in_proj", x, width, sum(sizes)), *sizes)
+        return _Delta(layer.conv(["conv1d"], projected, sizes[:1]), *others)
+    is_grouped = layout == "grouped"
     each = heads // key_heads  # of the values, for one head of keys
     if is_grouped and not layer.builder.weights.has(layer.builder.full_path(layer.path("in_proj_qkv.weight"))):
         both = layer.linear("in_proj_qkvz", x, width, 2 * keys + 2 * inner)
