@@ -32,7 +32,7 @@ def image(channels: int, height: int, width: int, batch: int = 1) -> tuple[Graph
 
 def inverted(stride: int = 1, pads: tuple[int, ...] = (1, 1, 1, 1), batch: int = 1) -> Graph:
     """MobileNet's block: a residual where the stride is 1."""
-    graph, x = image(24, 67, 61, batch)
+    graph, x = image(24, 105, 97, batch)
     y = conv(graph, conv(graph, x, 144, act="relu"), 144, 3, stride, "relu", groups=0, pads=pads)
     y = conv(graph, y, 24)
     graph.set_output("y", graph.add("add", [x, y], "sum").output if stride == 1 and pads == (1, 1, 1, 1) else y)
@@ -41,7 +41,7 @@ def inverted(stride: int = 1, pads: tuple[int, ...] = (1, 1, 1, 1), batch: int =
 
 def stem() -> Graph:
     """A first convolution that reads planes, a dilated depthwise one, and one with windows of 1 x 1."""
-    graph, x = image(3, 163, 158)
+    graph, x = image(3, 305, 299)
     y = conv(graph, conv(graph, x, 16, 3, act="silu"), 16, 5, groups=0, dilation=2, pads=(4, 4, 3, 3))
     graph.set_output("y", conv(graph, y, 20))
     return graph
@@ -49,7 +49,7 @@ def stem() -> Graph:
 
 def averaged() -> Graph:
     """Squeeze and excitation's begin: the mean of a depthwise convolution's result, and the result."""
-    graph, x = image(40, 65, 49)
+    graph, x = image(40, 91, 66)
     y = conv(graph, conv(graph, x, 240, act="silu"), 240, 5, act="silu", groups=0)
     graph.set_output("y", y)
     graph.set_output("mean", graph.add("reduce_mean", [y], "mean", axes=(2, 3), keepdims=True).output)
@@ -99,11 +99,11 @@ def test_small_images_and_batches_are_computed_whole() -> None:
 
 
 def test_a_value_with_another_reader_is_computed_whole() -> None:
-    graph, x = image(24, 67, 61)
+    graph, x = image(24, 105, 97)
     wide = conv(graph, x, 144, act="relu")
     graph.set_output("y", conv(graph, wide, 144, 3, groups=0))
     graph.set_output("wide", wide)
-    residual, x = image(24, 67, 61)
+    residual, x = image(24, 105, 97)
     wide = conv(residual, x, 144, act="relu")
     narrow = conv(residual, wide, 144, 3, groups=0)
     residual.set_output("y", residual.add("add", [narrow, wide], "sum").output)

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from ingot.ir.dim import AtMost
 from ingot.ir.dtype import f32
-from ingot.lower.cpu.limits import BAND_BYTES, BAND_LEAST, BAND_WEIGHTS
+from ingot.lower.cpu.limits import BAND_LEAST, BAND_WEIGHTS, set_limits
 from ingot.lower.lowered import Field, Lowered, Pointer, Step
 from ingot.lower.step_builder import StepBuilder
 from ingot.lower.view import View, channels_last
@@ -89,7 +89,7 @@ def _is_link(lowered: Lowered, touched: Counter[str], producer: Step, reader: St
         return False
     if touched[x.tensor] != 2 or any(view.tensor == x.tensor for view in reader.reads[1:]):
         return False
-    least = max(BAND_LEAST, 2 * BAND_BYTES * lowered.target.threads)
+    least = max(BAND_LEAST, 2 * set_limits(lowered.target).band_bytes * lowered.target.threads)
     if tensor.nbytes < least or tensor.nbytes != written.size * 4:
         return False
     image = x if len(x.shape) == 4 else written
@@ -147,7 +147,7 @@ def _add_bands(builder: StepBuilder, stages: Sequence[_Stage]) -> None:
     Between two stages, two buffers alternate, so that a stage does not wait for the readers of the band before. Rows
     that were computed for that band are copied from its buffer.
     """
-    bands = list(_bands(stages, BAND_BYTES * builder.target.threads))
+    bands = list(_bands(stages, set_limits(builder.target).band_bytes * builder.target.threads))
     buffers = [_buffers(builder, stage, [band[i] for band in bands]) for i, stage in enumerate(stages[:-1])]
     for turn, band in enumerate(bands):
         x: View | None = None  # the rows that the next stage reads

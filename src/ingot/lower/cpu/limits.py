@@ -27,7 +27,6 @@ DOT_ROWS = 16  # up to this many rows are a batch of decoding: each row must giv
 GEMV_ROWS = 4  # up to this many rows, a kernel that reads panels once is faster
 MANY_ROWS = 64  # from this many rows on, packing a matrix in each product costs little
 BAND_LEAST = 1 << 20  # bytes of an image from which on convolutions run by bands of rows
-BAND_BYTES = 7 << 15  # of rows of images, for each thread: twice as many bytes stay in the second cache
 BAND_WEIGHTS = 1 << 16  # most bytes of weights that are read again for each band of rows
 FEW_CHANNELS = 4  # up to this many channels, the kernel gathers from planes without a copy
 
@@ -37,13 +36,19 @@ class SetLimits:
     """The limits of an instruction set.
 
     window_channels: up to this many channels, a 1 x 1 convolution of many pixels goes by windows, all panels of a few
-    pixels at a time, rather than as a product, one panel of many pixels at a time.
+    pixels at a time, rather than as a product, one panel of many pixels at a time. band_bytes: of rows of images in a
+    band of convolutions, for each thread: twice as many bytes stay in the second-level cache, which has 512 KiB on many
+    CPUs with AVX2, and 1 or 2 MiB on most with AVX-512.
     """
 
     window_channels: int = 0
+    band_bytes: int = 7 << 15
 
 
-_BY_SET = {"avx2": SetLimits(window_channels=40), "avx2vnni": SetLimits(window_channels=40)}
+_BY_SET = {
+    "avx2": SetLimits(window_channels=40), "avx2vnni": SetLimits(window_channels=40),
+    "avx512": SetLimits(band_bytes=7 << 17),
+}  # fmt: skip
 _OTHER = SetLimits()
 
 
