@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import ingot
 from hf_models import CASES as CASES_OF_HF
 from hf_models import Case, save_model
+from hf_recurrent_cases import RECURRENT_CASES
 from ingot import LLM
 from ingot.cli import commands
 from ingot.emit.language.model import emit_language_model
@@ -388,7 +389,9 @@ def test_formats_give_the_tokens_of_python(given: dict, tiny: Path, tmp_path: Pa
     expect_python(tiny, tmp_path / "out", given)
 
 
-ARCHITECTURES = list({case.type: case for case in reversed(CASES_OF_HF) if case.context is None}.values())
+CASES_BY_TYPE = {case.type: case for case in reversed(CASES_OF_HF) if case.context is None}
+RECURRENT = {case.type for case in RECURRENT_CASES}
+ARCHITECTURES = [case for case in CASES_BY_TYPE.values() if case.type not in RECURRENT]
 
 
 @pytest.mark.parametrize(
@@ -401,6 +404,13 @@ def test_architectures_give_the_tokens_of_python(case: Case, tmp_path: Path):
     save_model(replace(case, config={**case.config, "vocab_size": 720}), tmp_path / "model")
     write_folder(tmp_path / "model", document("byte_fallback"))
     expect_python(tmp_path / "model", tmp_path / "out", {"precision": "f32"})
+
+
+def test_a_model_with_recurrent_state_is_refused(tmp_path: Path):
+    save_model(RECURRENT_CASES[0], tmp_path / "model")
+    write_folder(tmp_path / "model", document("byte_fallback"))
+    with pytest.raises(UnsupportedError, match="a language model with recurrent state"):
+        emit_language_model(tmp_path / "model", tmp_path / "out", precision="f32")
 
 
 def test_layers_are_emitted_once(tmp_path: Path):

@@ -13,6 +13,8 @@ import pytest
 
 import ingot
 from adapters import adapter
+from hf_models import save_model
+from hf_recurrent_cases import RECURRENT_CASES
 from ingot.compile import Mode, compile_mode
 from ingot.errors import InputError, UnsupportedError
 from ingot.inspect.comparison import planned_side
@@ -251,6 +253,21 @@ def test_a_language_model_is_compared_by_layer_and_position() -> None:
         ingot.compare(TINY_LM, inputs={"image": ids})
     with pytest.raises(InputError, match="no such side of a language model, got 'torch'"):
         ingot.compare(TINY_LM, b="torch")
+
+
+# transformers halves values of rwkv after some layers.
+RECURRENT = {case.name: case for case in RECURRENT_CASES if case.type != "rwkv"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if i else ()) for i, name in enumerate(RECURRENT)]
+)
+def test_a_model_with_recurrent_state_is_compared(name: str, tmp_path) -> None:
+    save_model(RECURRENT[name], tmp_path / "model")
+    for b in ("interpret", "transformers"):
+        found = ingot.compare(tmp_path / "model", b=b, precision="f32", dims={"rows": 6}, seed=1)
+        assert len(found.values) > 3
+        assert found.agrees, (b, found.first)
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from ingot.inspect.stages import SIDES, TRANSFORMERS
 from ingot.ir.graph import Graph
 from ingot.ir.text import dump
 from ingot.load import ShapeDependentModel
+from ingot.load.hf.recurrent import SLOTS
 from ingot.lower import Target
 from ingot.passes import optimize
 from ingot.passes.precision import F32, Precision, precision_of, round_operands
@@ -150,6 +151,8 @@ def _prepared_language(wanted: Wanted, a: str, b: str, precision: Precision | No
             raise InputError(f"compare: no such side of a language model, got {name!r}, expected one of {expected}")
     folder, feeds, context = language_inputs(wanted.title, wanted.inputs or {}, wanted.dims or {}, wanted.seed)
     graph, options = language_graph(a, folder, context, None if precision is None else precision.name, threads)
+    if SLOTS in graph.inputs:  # of recurrent states
+        feeds[SLOTS] = np.zeros(1, np.int32)
     compared_with = language_inputs(b, {"ids": feeds["ids"]}, {}, 0)[0] if is_model else folder
     other, plain = language_graph("interpret" if is_model else b, compared_with, context, F32.name, threads)
     named = graph if not is_model and dump(graph, has_sources=False) == dump(other, has_sources=False) else other

@@ -125,7 +125,7 @@ class _Layer:
     def norm(self, x: str, size: int = 0, *, name: str | None = None, eps: float) -> str:
         """Normalize the last axis by its root mean square; name: of the weight [size], if any."""
         weights = [] if name is None else [self.weight(f"{name}.weight", size)]
-        return self.add("rms_norm", x, *weights, hint=name or "norm", eps=eps)
+        return self.add("rms_norm", x, *weights, hint=name or "normed", eps=eps)
 
     def recur(
         self,
@@ -172,7 +172,8 @@ class _Layer:
         for name in names:
             share = self.vector(f"time_mix_{name}", width)
             rest = add("sub", self.builder.constant(1.0), share, hint="rest")
-            found.append(add("add", add("mul", x, share, hint=name), add("mul", last, rest, hint=name), hint=name))
+            hint = f"{name}.mixed"  # the path of the module names the product that follows
+            found.append(add("add", add("mul", x, share, hint=hint), add("mul", last, rest, hint=hint), hint=hint))
         return found
 
     def low_rank(self, name: str, x: str, rank: str, outputs: int, min_bits: int = MIN_BITS) -> str:
@@ -265,8 +266,9 @@ def _gated(layer: _Layer, x: str, gate: str, inner: int) -> str:
     if norm != "none":
         groups = layer.size("norm_groups")
         x = layer.norm(layer.heads(x, groups, inner // groups), eps=layer.number("norm_eps"))
-        x = layer.add("mul", layer.heads(x, inner), layer.weight("norm.weight", inner), hint="norm")
-    return layer.add("mul", x, gate, hint="gated") if norm == "before_gate" else x
+        hint = "normed" if norm == "before_gate" else "norm"  # the module returns the gated result
+        x = layer.add("mul", layer.heads(x, inner), layer.weight("norm.weight", inner), hint=hint)
+    return layer.add("mul", x, gate, hint="norm") if norm == "before_gate" else x
 
 
 class _Delta(NamedTuple):
