@@ -11,6 +11,7 @@ import yaml
 import ingot
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, TensorType
+from ingot.support import abi
 from kernel_calls import ISAS
 from places import ROOT
 
@@ -153,11 +154,15 @@ COUNTING = re.compile(r"\t(?:cmp|test|add|sub|dec|inc)[bwlq]?\t")
 
 
 def flags_of(isa: str) -> list[str]:
-    """The compiler's flags for an instruction set, read from CMakeLists.txt."""
-    text = (ROOT / "CMakeLists.txt").read_text()
-    found = re.search(r"^set\(FLAGS (.*)\)$", text, re.M), re.search(rf"^set\(ISA_FLAGS_{isa} ([^)]*)\)$", text, re.M)
-    words = " ".join(match.group(1) for match in found if match).replace('"', "").split()
-    return [word for word in words if word.startswith("-")]
+    """The compiler's flags for an instruction set, read from CMakeLists.txt and instruction_sets.def."""
+    sets = (ROOT / "src/ingot/csrc/instruction_sets.def").read_text()
+    common = re.search(r"^set\(FLAGS (.*?)\)$", (ROOT / "CMakeLists.txt").read_text(), re.M | re.S)
+    own = re.search(rf"^\w+\({isa}\b.*?\)$", sets, re.M | re.S)
+    assert common is not None and own is not None
+    words = f"{common[1]} {own[0]}".replace('"', "").replace(")", " ").split()
+    return [word for word in words if word.startswith("-")] + [
+        f"-m{each}" for each in abi.instruction_sets()[isa].features
+    ]
 
 
 def assembly(isa: str, source: str) -> list[str]:
