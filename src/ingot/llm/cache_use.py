@@ -35,7 +35,7 @@ class CachedSequence:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What the cache of a language model holds at one moment: `print` shows a table, a notebook draws the blocks.
+    """The sequences in the cache of a language model at one moment: `print` shows a table, a notebook draws blocks.
 
     blocks: their number. sequences: least recently used first, which give blocks up first.
     """
